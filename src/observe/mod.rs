@@ -1,0 +1,3 @@
+//! What is seen: Hangar's metrics, REST answers and log, Prometheus, Alertmanager.
+
+pub mod log;
