@@ -2,5 +2,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test stops at its first surprise"))]
 
 pub mod clock;
+pub mod execute;
+pub mod hangar;
 pub mod observe;
 pub mod policy;
