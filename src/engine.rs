@@ -23,9 +23,11 @@ use crate::execute::hangar::{Done, Executor, Job};
 use crate::hangar::{CallError, Fault, Group, HangarClient, ServerDetail, ServerList};
 use crate::metrics::{Metrics, ReadKind, ReadResult};
 use crate::observe::board::Board;
+use crate::observe::log::Change;
+use crate::observe::log::tail::{TailCounts, Update};
 use crate::observe::metrics_text::MetricsReading;
 use crate::policy::{
-    Action, Body, History, LogReading, Part, Plan, Policy, Provenance, Read, Reason, Rung, Seen, Snapshot, Source, State, Step, plan, seen,
+    Action, Body, History, Part, Plan, Policy, Provenance, Read, Reason, Rung, Seen, Snapshot, Source, State, Step, plan, seen,
 };
 
 /// Who acts, in the attempt log.
@@ -44,24 +46,10 @@ const DRAIN_MAX: Duration = Duration::from_secs(8);
 /// How long the first plan waits for the log to be read, so that a reason is known before anything is looked at.
 const LOG_FIRST: Duration = Duration::from_secs(5);
 
-/// What the log reader tells: the present state of servers that its lines changed.
-#[derive(Debug, Default)]
-pub struct LogNews {
-    pub servers: Vec<(String, LogReading)>,
-    /// A process of some server ended its stdout: which one the list tells.
-    pub eof: bool,
-    /// Everything that was in the file has been read.
-    pub caught_up: bool,
-    /// Bytes of the file not read yet.
-    pub lag: u64,
-    pub gaps: u64,
-    pub skipped: u64,
-}
-
 /// Something heard from outside the loop.
 #[derive(Debug)]
 pub enum Signal {
-    Log(LogNews),
+    Log(Update),
     /// Prometheus shows these servers dead.
     Prometheus { dead: Vec<String>, at: Timestamp },
 }
@@ -106,6 +94,8 @@ pub struct Engine {
     last_list: Option<Instant>,
     list_wanted: bool,
     log_caught_up: bool,
+    log_counts: TailCounts,
+    log_trouble: Option<String>,
     seen_dead_saved: Option<Timestamp>,
     last_error: Option<String>,
     told_standing: BTreeMap<String, String>,
@@ -139,6 +129,8 @@ impl Engine {
             last_list: None,
             list_wanted: false,
             log_caught_up,
+            log_counts: TailCounts::default(),
+            log_trouble: None,
             seen_dead_saved: None,
             last_error: None,
             told_standing: BTreeMap::new(),
@@ -307,22 +299,7 @@ impl Engine {
 
     fn hear(&mut self, signal: Signal) {
         match signal {
-            Signal::Log(news) => {
-                self.board.log_is_read();
-                let now = clock::now();
-                self.parts.metrics.heard(Source::Log, now);
-                self.parts.metrics.set_log_lag(news.lag);
-                (0..news.gaps).for_each(|_| self.parts.metrics.log_gap());
-                self.parts.metrics.log_lines_skipped(news.skipped);
-                self.log_caught_up |= news.caught_up;
-                let told = news.servers.iter().any(|(_, reading)| reading.dead.is_some());
-                for (id, reading) in news.servers {
-                    self.board.log(&id, reading);
-                }
-                if (told || news.eof) && self.log_caught_up {
-                    self.want_list();
-                }
-            }
+            Signal::Log(update) => self.hear_log(update),
             Signal::Prometheus { dead, at } => {
                 self.parts.metrics.heard(Source::Prometheus, at);
                 // It only wakes; Hangar itself is asked.
@@ -330,6 +307,27 @@ impl Engine {
                     self.want_list();
                 }
             }
+        }
+    }
+
+    fn hear_log(&mut self, update: Update) {
+        let metrics = &self.parts.metrics;
+        metrics.heard(Source::Log, clock::now());
+        metrics.set_log_lag(update.counts.lag_bytes);
+        (self.log_counts.gaps..update.counts.gaps).for_each(|_| metrics.log_gap());
+        metrics.log_lines_skipped(update.counts.too_long.saturating_sub(self.log_counts.too_long));
+        self.log_counts = update.counts;
+        if update.trouble != self.log_trouble {
+            match &update.trouble {
+                Some(trouble) => tracing::warn!(error = trouble, "Hangar's log cannot be read; it is tried again"),
+                None => tracing::info!("Hangar's log is read again"),
+            }
+        }
+        self.log_trouble = update.trouble;
+        let told = self.board.log(&update.servers) || update.told.iter().any(|t| matches!(t.what, Change::StdoutEof));
+        self.log_caught_up |= update.counts.lag_bytes == 0 || self.log_trouble.is_some();
+        if told && self.log_caught_up {
+            self.want_list();
         }
     }
 

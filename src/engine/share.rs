@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};
 
 use jiff::Timestamp;
+use tokio::sync::Notify;
 
 use crate::metrics::{Metrics, OpenIncident};
 use crate::observe::board::Board;
-use crate::policy::{Auth, History, HoldOrder, Phase, Plan, Snapshot, Standing, State};
+use crate::policy::{History, HoldOrder, Phase, Plan, Snapshot, Standing};
 
 /// The daemon at the end of its last turn.
 #[derive(Debug, Clone, Default)]
@@ -20,12 +21,10 @@ pub struct Live {
     pub read_at: Option<Timestamp>,
     pub process_start: Option<Timestamp>,
     pub version: Option<(u32, u32, u32)>,
-    pub auth: Option<Auth>,
 }
 
 impl Live {
     pub(super) fn new(plan: &Plan, snapshot: &Snapshot, history: &History, board: &Board) -> Self {
-        let auth = if snapshot.hangar.auth_refused { Auth::Refused } else { Auth::Unknown };
         Self {
             standings: plan.standings.clone(),
             orders: history.orders.values().cloned().collect(),
@@ -35,7 +34,6 @@ impl Live {
             read_at: board.read_at(),
             process_start: board.process_start(),
             version: board.version(),
-            auth: Some(auth),
         }
     }
 
@@ -53,23 +51,28 @@ impl Live {
 
 /// The place where the loop puts it and the server finds it.
 #[derive(Debug, Default)]
-pub struct Share(RwLock<Live>);
+pub struct Share {
+    live: RwLock<Live>,
+    first_read: Notify,
+}
 
 impl Share {
     /// Replaces what is shown.
     pub fn set(&self, live: Live) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = live;
+        if live.read_at.is_some() {
+            self.first_read.notify_one();
+        }
+        *self.live.write().unwrap_or_else(PoisonError::into_inner) = live;
     }
 
     /// What is shown now.
     #[must_use]
     pub fn get(&self) -> Live {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.live.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
-}
 
-/// A server is dead for the metric while its incident is open; ready ones that do not work are told by their incident.
-#[must_use]
-pub fn is_dead(state: Option<State>) -> bool {
-    state == Some(State::Dead)
+    /// Hangar's metrics were read once.
+    pub async fn first_read(&self) {
+        self.first_read.notified().await;
+    }
 }

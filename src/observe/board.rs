@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::log::classify::ServerState;
 use super::metrics_text::{MetricsReading, ServerSample};
 use crate::hangar::{AuthState, Group, ServerDetail, parse_version};
 use crate::policy::{
-    Auth, GroupReading, HangarReading, History, LogReading, Policy, RestReading, ServerReading, Snapshot, State, suspect,
+    Auth, GroupReading, HangarReading, History, LogReading, Policy, Provenance, RestReading, ServerReading, Snapshot, Source, State, suspect,
 };
 
 /// What is kept of one server that any source has named.
@@ -45,6 +46,7 @@ pub struct Board {
     failed_since: Option<Timestamp>,
     /// What Hangar's log tells, where a log is read.
     log: Option<BTreeMap<String, LogReading>>,
+    groups_read: bool,
     stale_after: SignedDuration,
 }
 
@@ -61,6 +63,7 @@ impl Board {
         if restarted {
             self.hangar.lost_at = self.failed_since;
             self.servers.clear();
+            self.groups_read = false;
         }
         self.failed_since = None;
         self.hangar.read_at = Some(at);
@@ -106,8 +109,7 @@ impl Board {
     /// One entry of the REST list.
     pub fn rest(&mut self, id: &str, reading: RestReading) {
         let entry = self.servers.entry(id.to_owned()).or_default();
-        let down = reading.state == State::Ready && !reading.alive && reading.mode == "subprocess";
-        if down || reading.state == State::Dead {
+        if is_down(&reading) || reading.state == State::Dead {
             self.suspects.insert(id.to_owned());
         }
         entry.rest = Some(reading);
@@ -140,6 +142,7 @@ impl Board {
 
     /// All groups, read at `at`.
     pub fn groups(&mut self, at: Timestamp, groups: &[Group]) {
+        self.groups_read = true;
         for group in groups {
             for member in &group.members {
                 let entry = self.servers.entry(member.id.clone()).or_default();
@@ -148,20 +151,46 @@ impl Board {
         }
     }
 
-    /// The log is being read: from now on its silence about a server says something.
-    pub fn log_is_read(&mut self) {
-        self.log.get_or_insert_with(BTreeMap::new);
+    /// One entry of the REST list: kept where it tells of trouble, or where the server is watched already.
+    pub fn listed(&mut self, id: &str, mut reading: RestReading) {
+        let Some(entry) = self.servers.get(id).filter(|entry| entry.rest.is_some() || entry.rest_not_found) else {
+            if !matches!(reading.state, State::Ready | State::Cold) || is_down(&reading) {
+                self.rest(id, reading);
+            }
+            return;
+        };
+        // The list leaves out what only the detail says.
+        if let Some(known) = entry.rest.as_ref().filter(|known| known.state == reading.state && known.dead == reading.dead) {
+            reading.consecutive_failures = reading.consecutive_failures.or(known.consecutive_failures);
+            reading.started_at = reading.started_at.or(known.started_at);
+            reading.backoff_until = reading.backoff_until.or(known.backoff_until);
+            self.rest(id, reading);
+        } else if let Some(entry) = self.servers.get_mut(id) {
+            entry.rest_outdated = true;
+            self.suspects.insert(id.to_owned());
+        }
     }
 
-    /// What the log shows of one server at its end.
-    pub fn log(&mut self, id: &str, reading: LogReading) {
-        let quiet = reading.dead.is_none() && !reading.capability_blocked;
-        let log = self.log.get_or_insert_with(BTreeMap::new);
-        if quiet {
-            log.remove(id);
-        } else {
-            log.insert(id.to_owned(), reading);
-        }
+    /// What the log says against each server at its end; its silence about the others says something too from now on.
+    /// Returns whether a death is new.
+    pub fn log(&mut self, servers: &[ServerState]) -> bool {
+        let before = self.log.take().unwrap_or_default();
+        let now: BTreeMap<String, LogReading> = servers.iter().map(|s| (s.mcp_server.clone(), log_reading(s))).collect();
+        let fresh = now.iter().any(|(id, reading)| reading.dead.is_some() && before.get(id).is_none_or(|b| b.dead != reading.dead));
+        self.log = Some(now);
+        fresh
+    }
+
+    /// What the log says of this server; `None` where no log is read.
+    #[must_use]
+    pub fn log_of(&self, id: &str) -> Option<LogReading> {
+        self.log.as_ref().map(|log| log.get(id).cloned().unwrap_or_default())
+    }
+
+    /// Whether Hangar's groups were read from this process.
+    #[must_use]
+    pub fn groups_read(&self) -> bool {
+        self.groups_read
     }
 
     /// The group of a server, as last read.
@@ -216,8 +245,22 @@ impl Board {
     }
 
     fn reading(&self, id: &str) -> ServerReading {
-        let log = self.log.as_ref().map(|log| log.get(id).cloned().unwrap_or_default());
+        let log = self.log_of(id);
         self.servers.get(id).map_or_else(|| ServerReading { log: log.clone(), ..ServerReading::default() }, |entry| reading_of(entry, log.clone()))
+    }
+}
+
+/// Ready in Hangar's eyes, and its process is gone. Says nothing where Hangar is not the process' parent.
+fn is_down(reading: &RestReading) -> bool {
+    reading.state == State::Ready && !reading.alive && reading.mode == "subprocess"
+}
+
+fn log_reading(state: &ServerState) -> LogReading {
+    let provenance = Provenance { source: Source::Log, at: state.at, file: state.file.to_string(), offset: Some(state.offset) };
+    LogReading {
+        dead: state.dead.map(|reason| (reason, provenance)),
+        capability_blocked: state.capability_blocked_since_start,
+        undeclared_tools: state.undeclared_tools.clone(),
     }
 }
 
