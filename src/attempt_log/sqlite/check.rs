@@ -1,0 +1,131 @@
+//! The check of the whole chain, and its export.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use futures_util::TryStreamExt;
+use jiff::Timestamp;
+use sqlx::Row;
+use sqlx::sqlite::{SqliteConnection, SqliteRow};
+
+use super::super::chain::{self, FaultKind, Stored, Verifier};
+use super::super::derive::Derived;
+use super::super::{LogError, Progress, VerifyReport, files, sql};
+use super::Store;
+use super::read::{head_of, int, number, row, text};
+use super::write::{RESTART_TOPIC, hold_topic};
+
+/// Records between two reports of progress.
+const PROGRESS_EVERY: u64 = 10_000;
+
+impl Store {
+    pub(super) async fn check_chain(&self, progress: &mut (dyn FnMut(Progress) + Send)) -> Result<VerifyReport, LogError> {
+        // Before the snapshot, so that it is never ahead of it.
+        let remembered = self.path.parent().and_then(|dir| files::remembered(dir, &self.instance));
+        let mut tx = self.readers.begin().await.map_err(self.reading())?;
+        let mut verifier = Verifier::new(&self.instance);
+        let mut index = Index::default();
+        // Damage may hide the head too; the records themselves are what counts.
+        let head = head_of(&mut tx, &self.instance).await.unwrap_or_default();
+        let first = number(&mut tx, sql::FIRST_SEQ, &self.instance, None).await.unwrap_or_default();
+        let total = head.as_ref().map_or(0, |h| h.seq + 1 - u64::try_from(first.unwrap_or(1)).unwrap_or(1).min(h.seq));
+        let mut done = 0;
+        {
+            let mut rows = sqlx::query(sql::RECORDS_DERIVED).bind(&self.instance).fetch(&mut *tx);
+            loop {
+                let row = match rows.try_next().await {
+                    Ok(Some(row)) => row,
+                    Ok(None) => break,
+                    Err(error) => {
+                        let error = LogError::reading(&self.path, error);
+                        let LogError::Damaged { what, .. } = error else { return Err(error) };
+                        verifier.fail(verifier.expected().max(1), FaultKind::Unreadable, what);
+                        break;
+                    }
+                };
+                let stored = self::row(&row);
+                if !verifier.push(&stored) {
+                    break;
+                }
+                index.see(&stored, &row);
+                done += 1;
+                if done % PROGRESS_EVERY == 0 {
+                    progress(Progress { done, total });
+                }
+            }
+        }
+        progress(Progress { done, total });
+        // The later of the two: each may have been left behind.
+        let known = [head, remembered].into_iter().flatten().max_by_key(|h| h.seq);
+        let mut report = verifier.finish(known.as_ref());
+        if report.fault.is_none() {
+            report.index_fault = index.compare(&mut tx, &self.instance).await.map_err(self.reading())?;
+        }
+        Ok(report)
+    }
+
+    pub(super) async fn write_export(&self, out: &mut (dyn Write + Send)) -> Result<u64, LogError> {
+        let mut rows = sqlx::query(sql::RECORDS).bind(&self.instance).fetch(&self.readers);
+        let mut lines = 0;
+        while let Some(row) = rows.try_next().await.map_err(self.reading())? {
+            let stored = self::row(&row);
+            let Some(line) = chain::export_line(&stored) else {
+                return Err(LogError::Broken { path: self.path.clone(), fault: stored.altered() });
+            };
+            writeln!(out, "{line}").map_err(LogError::Export)?;
+            lines += 1;
+        }
+        out.flush().map_err(LogError::Export)?;
+        Ok(lines)
+    }
+}
+
+/// What the index must say, gathered from the chain: bounded by the number of servers.
+#[derive(Debug, Default)]
+struct Index {
+    /// Open incidents by server.
+    open: BTreeMap<String, (String, u64)>,
+    standing: BTreeMap<String, u64>,
+    fault: Option<String>,
+}
+
+impl Index {
+    fn see(&mut self, stored: &Stored, row: &SqliteRow) {
+        let derived = Derived::of(&stored.body);
+        let at_us = stored.at.parse().map_or(0, Timestamp::as_microsecond);
+        let optional = |column| row.try_get_unchecked::<Option<&[u8]>, _>(column).ok().flatten().map(|_| text(row, column));
+        let as_found = (row.try_get_unchecked(7).unwrap_or(0), text(row, 8), optional(9), optional(10));
+        if as_found != (at_us, derived.kind.clone(), derived.incident_id.clone(), derived.mcp_server.clone()) {
+            self.fault.get_or_insert_with(|| format!("record {} is indexed as what it is not", stored.seq));
+        }
+        let server = derived.mcp_server.unwrap_or_default();
+        match derived.kind.as_str() {
+            "incident_opened" => {
+                self.open.insert(server, (derived.incident_id.unwrap_or_default(), stored.seq));
+            }
+            "incident_closed" => self.open.retain(|_, (id, _)| Some(&*id) != derived.incident_id.as_ref()),
+            "hold_ordered" => {
+                self.standing.insert(hold_topic(&server), stored.seq);
+            }
+            "hold_released" => {
+                self.standing.remove(&hold_topic(&server));
+            }
+            "hangar_restarted" => {
+                self.standing.insert(RESTART_TOPIC.to_owned(), stored.seq);
+            }
+            _ => {}
+        }
+    }
+
+    async fn compare(mut self, connection: &mut SqliteConnection, instance: &str) -> Result<Option<String>, sqlx::Error> {
+        let open: Vec<(String, String, i64)> = sqlx::query_as(sql::INDEX_OPEN).bind(instance).fetch_all(&mut *connection).await?;
+        let open: BTreeMap<_, _> = open.into_iter().map(|(server, id, seq)| (server, (id, seq))).collect();
+        let expected: BTreeMap<_, _> = std::mem::take(&mut self.open).into_iter().map(|(s, (id, seq))| (s, (id, int(seq)))).collect();
+        let standing: Vec<(String, i64)> = sqlx::query_as(sql::INDEX_STANDING).bind(instance).fetch_all(&mut *connection).await?;
+        let standing: BTreeMap<_, _> = standing.into_iter().collect();
+        let expected_standing: BTreeMap<_, _> = self.standing.into_iter().map(|(topic, seq)| (topic, int(seq))).collect();
+        let fault = self.fault;
+        let fault = fault.or_else(|| (open != expected).then(|| "its open incidents are not those of the chain".to_owned()));
+        Ok(fault.or_else(|| (standing != expected_standing).then(|| "its hold orders are not those of the chain".to_owned())))
+    }
+}
