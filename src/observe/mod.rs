@@ -1,3 +1,4 @@
 //! What is seen: Hangar's metrics, REST answers and log, Prometheus, Alertmanager.
 
 pub mod log;
+pub mod webhook;

@@ -1,0 +1,4 @@
+//! Tests of the parts together, over real sockets.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test stops at its first surprise")]
+
+mod server;
