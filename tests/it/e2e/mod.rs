@@ -1,0 +1,3 @@
+//! One test for each promise, against real Hangar.
+
+mod harness;
