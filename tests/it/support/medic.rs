@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::process::{Running, free_port, signal, tail};
+use super::process::{Running, free_port, tail};
 use super::{http, poll};
 
 /// The daemon's binary.
@@ -150,9 +150,9 @@ impl Medic {
         self.start_again();
     }
 
-    /// Whether the process still runs and answers.
-    pub fn is_alive(&mut self) -> bool {
-        self.process.as_mut().is_some_and(|p| p.exited().is_none()) && http::get(self.port, "/-/healthy", None).ok()
+    /// Whether it answers.
+    pub fn is_alive(&self) -> bool {
+        http::get(self.port, "/-/healthy", None).ok()
     }
 
     /// Files larger than `bytes` cannot grow any more: the store behaves as on a full disk. `None` lifts it.
@@ -161,11 +161,6 @@ impl Medic {
         let soft = bytes.map_or("unlimited".to_owned(), |b| b.to_string());
         let done = Command::new("prlimit").args(["--pid", &pid.to_string(), &format!("--fsize={soft}:unlimited")]).status();
         assert!(done.is_ok_and(|s| s.success()), "prlimit (util-linux) is needed");
-    }
-
-    /// Wakes the planner, as Alertmanager does.
-    pub fn signal(&self, name: &str) {
-        signal(name, self.process.as_ref().unwrap().pid());
     }
 
     // --- asking it ---------------------------------------------------------
@@ -216,8 +211,9 @@ impl Medic {
     }
 
     /// How many recoveries are counted, over all actions and reasons.
-    pub fn recoveries(&self) -> f64 {
-        http::sum(&self.metrics(), "hangar_medic_recoveries_total", "")
+    pub fn recoveries(&self) -> usize {
+        let count = http::sum(&self.metrics(), "hangar_medic_recoveries_total", "");
+        format!("{count}").parse().expect("a whole number")
     }
 
     /// The servers of the standing hold orders, with their causes.

@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 pub use hangar::{Hangar, V2_20, V2_34};
 pub use medic::Medic;
 pub use proxy::{Fault, Proxy, Seen};
-pub use world::World;
 
 /// How often a wait looks again.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);

@@ -122,6 +122,11 @@ impl Proxy {
         self.shared.changed.notify_all();
     }
 
+    pub fn lift_all(&self) {
+        self.shared.state().rules.clear();
+        self.shared.changed.notify_all();
+    }
+
     pub fn seen(&self) -> Vec<Seen> {
         self.shared.state().seen.clone()
     }

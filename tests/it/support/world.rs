@@ -24,6 +24,10 @@ pub struct Unwatched {
 }
 
 impl Unwatched {
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
     /// Starts a Hangar of this version; `servers` configures it.
     pub fn start(version: &str, servers: impl FnOnce(Hangar) -> Hangar) -> Self {
         let dir = tempfile::Builder::new().prefix("hangar-medic-").tempdir().unwrap();
@@ -86,12 +90,6 @@ impl World {
     #[track_caller]
     pub fn wait_held(&self, server: &str, hold: &str, seconds: u64) {
         self.wait(&format!("{server} is held: {hold}"), seconds, |w| w.medic.incident(server)["hold"] == hold);
-    }
-
-    /// Waits until the newest incident of a server has this phase.
-    #[track_caller]
-    pub fn wait_phase(&self, server: &str, phase: &str, seconds: u64) {
-        self.wait(&format!("the incident of {server} is {phase}"), seconds, |w| w.medic.incident(server)["phase"] == phase);
     }
 
     /// Asserts that the daemon changed nothing at Hangar since `mark`.
