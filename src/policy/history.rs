@@ -1,0 +1,375 @@
+//! The fold of the attempt log: what was done, what is open, what must be respected.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+use super::ladder::Rung;
+use super::limits::Policy;
+use super::reason::{Provenance, Reason};
+use super::record::{Body, Closed, HoldCause, Outcome, Receipt, Record};
+use super::snapshot::Stops;
+use super::symptom::Symptom;
+
+/// One try, folded from its records.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Attempt {
+    pub attempt_id: String,
+    pub incident_id: String,
+    pub instance: String,
+    pub mcp_server: String,
+    pub action: Rung,
+    pub actor: String,
+    /// Why this rung, at the moment of opening.
+    pub why: String,
+    pub slow_retry: bool,
+    pub started_at: Timestamp,
+    /// `worker_restart`: when its stop was done.
+    pub half_done_at: Option<Timestamp>,
+    pub receipt: Option<Receipt>,
+    pub receipt_at: Option<Timestamp>,
+    /// The outcome that the receipt itself settles, if any.
+    pub receipt_outcome: Option<Outcome>,
+    /// The target's words.
+    pub detail: String,
+    pub evidence: BTreeMap<String, Value>,
+    pub outcome: Option<Outcome>,
+    pub settled_at: Option<Timestamp>,
+    pub settled_why: String,
+    /// Of the attempt's latest record.
+    pub recorded_at: Timestamp,
+    pub prev_hash: String,
+    pub hash: String,
+}
+
+impl Attempt {
+    /// Not settled yet.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        self.outcome.is_none()
+    }
+
+    /// Its receipt shows that the start ran at Hangar (DESIGN: only these can unlock a broad rung).
+    #[must_use]
+    pub fn start_ran(&self) -> bool {
+        self.action.rank() >= 2 && (self.receipt == Some(Receipt::Accepted) || self.receipt_outcome == Some(Outcome::Failed))
+    }
+
+    /// The outcome says that this rung was tried and is spent.
+    #[must_use]
+    pub fn spends_rung(&self) -> bool {
+        !matches!(self.outcome, Some(Outcome::Cancelled | Outcome::NotApplicable))
+    }
+}
+
+/// One incident, folded from its records.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Incident {
+    pub incident_id: String,
+    pub instance: String,
+    pub mcp_server: String,
+    pub opened_at: Timestamp,
+    pub symptoms: Vec<Symptom>,
+    pub reason: Reason,
+    /// When this reason became known.
+    pub reason_at: Timestamp,
+    pub provenance: Option<Provenance>,
+    pub since: Timestamp,
+    pub reopens: Option<String>,
+    pub floor_rank: u8,
+    /// Slow retries made, with those of the incident that this one goes on with.
+    pub slow_retries: u32,
+    pub stops: Stops,
+    pub process_start: Option<Timestamp>,
+    pub group: Option<String>,
+    pub exhausted_at: Option<Timestamp>,
+    pub closed: Option<(Closed, Timestamp, String)>,
+    /// Oldest first.
+    pub attempts: Vec<Attempt>,
+    /// Rungs recorded as "would act" in observe mode.
+    pub would_act: BTreeSet<Rung>,
+}
+
+impl Incident {
+    /// The symptom it stands under now.
+    #[must_use]
+    pub fn symptom(&self) -> Symptom {
+        self.symptoms.last().copied().unwrap_or(Symptom::ServerNotSeenHealthy)
+    }
+
+    /// The attempt under way, if any.
+    #[must_use]
+    pub fn open_attempt(&self) -> Option<&Attempt> {
+        self.attempts.iter().rev().find(|a| a.is_open())
+    }
+}
+
+/// A stop to be respected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HoldOrder {
+    pub mcp_server: String,
+    pub cause: HoldCause,
+    pub since: Timestamp,
+    pub why: String,
+}
+
+/// An acting attempt, for the budgets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Acted {
+    pub at: Timestamp,
+    pub mcp_server: String,
+    pub attempt_id: String,
+}
+
+/// An opened incident, for the storm brake.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenedAt {
+    pub at: Timestamp,
+    pub mcp_server: String,
+    pub incident_id: String,
+    /// Set when the incident was closed as recovered by us.
+    pub recovered: bool,
+}
+
+/// All of the past that `plan` needs. Bounded by the windows of the policy and the number of servers.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct History {
+    /// Open incidents by server.
+    pub open: BTreeMap<String, Incident>,
+    /// The last closed incident of each server, kept for the flap window.
+    pub closed: BTreeMap<String, Incident>,
+    pub orders: BTreeMap<String, HoldOrder>,
+    /// Acting attempts of the longest budget window, oldest first.
+    pub acted: VecDeque<Acted>,
+    /// Incidents opened lately, oldest first.
+    pub opened: VecDeque<OpenedAt>,
+    /// The Hangar process seen last.
+    pub process_start: Option<Timestamp>,
+    /// Not records but checkpoints: when each server was last seen dead.
+    pub seen_dead: BTreeMap<String, Timestamp>,
+}
+
+/// How many entries of `acted` and `opened` are kept at most, whatever happens.
+const WINDOW_ENTRIES_MAX: usize = 100_000;
+
+impl History {
+    /// Folds one record in. Records of other instances must not be given.
+    pub fn apply(&mut self, record: &Record) {
+        match &record.body {
+            Body::IncidentOpened { .. } => self.incident_opened(record),
+            Body::IncidentUpdated { incident_id, symptom, reason, provenance } => {
+                if let Some(incident) = self.open_by_id(incident_id) {
+                    if incident.symptom() != *symptom {
+                        incident.symptoms.retain(|s| s != symptom);
+                        incident.symptoms.push(*symptom);
+                    }
+                    if incident.reason != *reason {
+                        incident.reason = *reason;
+                        incident.reason_at = record.at;
+                    }
+                    incident.provenance.clone_from(provenance);
+                }
+            }
+            Body::IncidentClosed { incident_id, how, why } => self.incident_closed(record.at, incident_id, *how, why),
+            Body::AttemptOpened { .. } => self.attempt_opened(record),
+            Body::AttemptHalfDone { attempt_id } => {
+                self.attempt(record, attempt_id, |a| a.half_done_at = Some(record.at));
+            }
+            Body::AttemptReceipt { attempt_id, receipt, outcome, detail, evidence } => {
+                self.attempt(record, attempt_id, |a| {
+                    a.receipt = Some(*receipt);
+                    a.receipt_at = Some(record.at);
+                    a.receipt_outcome = *outcome;
+                    a.detail.clone_from(detail);
+                    a.evidence.clone_from(evidence);
+                });
+            }
+            Body::AttemptSettled { attempt_id, outcome, why } => {
+                self.attempt(record, attempt_id, |a| {
+                    a.outcome = Some(*outcome);
+                    a.settled_at = Some(record.at);
+                    a.settled_why.clone_from(why);
+                });
+            }
+            Body::HoldOrdered { mcp_server, cause, why } => {
+                let order = HoldOrder { mcp_server: mcp_server.clone(), cause: *cause, since: record.at, why: why.clone() };
+                self.orders.insert(mcp_server.clone(), order);
+            }
+            Body::HoldReleased { mcp_server, .. } => {
+                self.orders.remove(mcp_server);
+            }
+            Body::HangarRestarted { process_start } => self.process_start = Some(*process_start),
+            Body::WouldAct { incident_id, action } => {
+                if let Some(incident) = self.open_by_id(incident_id) {
+                    incident.would_act.insert(*action);
+                }
+            }
+            Body::Exhausted { incident_id } => {
+                if let Some(incident) = self.open_by_id(incident_id) {
+                    incident.exhausted_at = Some(record.at);
+                }
+            }
+            Body::Anchor { .. } => {}
+        }
+    }
+
+    /// Forgets what no window of the policy reaches any more.
+    pub fn prune(&mut self, policy: &Policy, now: Timestamp) {
+        let acted = policy.budgets.starts_window.max(policy.budgets.actions_window);
+        while self.acted.front().is_some_and(|a| now.duration_since(a.at) > acted) || self.acted.len() > WINDOW_ENTRIES_MAX {
+            self.acted.pop_front();
+        }
+        // A storm outlives its window as long as one of its incidents is open.
+        let oldest_open = self.open.values().map(|i| i.opened_at).min().unwrap_or(now);
+        let keep_from = oldest_open.min(now) - policy.storm.window.min(SignedDuration::from_hours(24));
+        while self.opened.front().is_some_and(|o| o.at < keep_from) || self.opened.len() > WINDOW_ENTRIES_MAX {
+            self.opened.pop_front();
+        }
+        self.closed.retain(|_, i| i.closed.as_ref().is_some_and(|(_, at, _)| now.duration_since(*at) <= policy.flap_window));
+    }
+
+    fn open_by_id(&mut self, incident_id: &str) -> Option<&mut Incident> {
+        let server = server_of(incident_id);
+        self.open.get_mut(server).filter(|i| i.incident_id == incident_id)
+    }
+
+    fn incident_opened(&mut self, record: &Record) {
+        let Body::IncidentOpened {
+            incident_id,
+            mcp_server,
+            symptom,
+            reason,
+            provenance,
+            since,
+            reopens,
+            floor_rank,
+            slow_retries,
+            stops,
+            process_start,
+            group,
+        } = &record.body
+        else {
+            return;
+        };
+        let incident = Incident {
+            incident_id: incident_id.clone(),
+            instance: record.instance.clone(),
+            mcp_server: mcp_server.clone(),
+            opened_at: record.at,
+            symptoms: vec![*symptom],
+            reason: *reason,
+            reason_at: record.at,
+            provenance: provenance.clone(),
+            since: *since,
+            reopens: reopens.clone(),
+            floor_rank: *floor_rank,
+            slow_retries: *slow_retries,
+            stops: stops.clone(),
+            process_start: *process_start,
+            group: group.clone(),
+            exhausted_at: None,
+            closed: None,
+            attempts: Vec::new(),
+            would_act: BTreeSet::new(),
+        };
+        let opened = OpenedAt { at: record.at, mcp_server: mcp_server.clone(), incident_id: incident_id.clone(), recovered: false };
+        self.opened.push_back(opened);
+        self.closed.remove(mcp_server);
+        self.open.insert(mcp_server.clone(), incident);
+    }
+
+    fn incident_closed(&mut self, at: Timestamp, incident_id: &str, how: Closed, why: &str) {
+        let server = server_of(incident_id);
+        if self.open.get(server).is_none_or(|i| i.incident_id != incident_id) {
+            return;
+        }
+        if let Some(opened) = self.opened.iter_mut().rev().find(|o| o.incident_id == incident_id) {
+            opened.recovered = how == Closed::Recovered;
+        }
+        if let Some(mut incident) = self.open.remove(server) {
+            incident.closed = Some((how, at, why.to_owned()));
+            self.closed.insert(server.to_owned(), incident);
+        }
+        self.seen_dead.remove(server);
+    }
+
+    fn attempt_opened(&mut self, record: &Record) {
+        let Body::AttemptOpened { attempt_id, incident_id, mcp_server, action, why, slow_retry } = &record.body else {
+            return;
+        };
+        if !action.only_looks() {
+            self.acted.push_back(Acted { at: record.at, mcp_server: mcp_server.clone(), attempt_id: attempt_id.clone() });
+        }
+        let attempt = Attempt {
+            attempt_id: attempt_id.clone(),
+            incident_id: incident_id.clone(),
+            instance: record.instance.clone(),
+            mcp_server: mcp_server.clone(),
+            action: *action,
+            actor: record.actor.clone(),
+            why: why.clone(),
+            slow_retry: *slow_retry,
+            started_at: record.at,
+            half_done_at: None,
+            receipt: None,
+            receipt_at: None,
+            receipt_outcome: None,
+            detail: String::new(),
+            evidence: BTreeMap::new(),
+            outcome: None,
+            settled_at: None,
+            settled_why: String::new(),
+            recorded_at: record.at,
+            prev_hash: record.prev_hash.clone(),
+            hash: record.hash.clone(),
+        };
+        if let Some(incident) = self.open_by_id(incident_id) {
+            if *slow_retry {
+                incident.slow_retries += 1;
+            }
+            incident.attempts.push(attempt);
+        }
+    }
+
+    fn attempt(&mut self, record: &Record, attempt_id: &str, change: impl FnOnce(&mut Attempt)) {
+        let server = server_of(attempt_id);
+        let incidents = [self.open.get_mut(server), self.closed.get_mut(server)];
+        let found = incidents.into_iter().flatten().flat_map(|i| i.attempts.iter_mut().rev()).find(|a| a.attempt_id == attempt_id);
+        let Some(attempt) = found else { return };
+        change(attempt);
+        attempt.recorded_at = record.at;
+        attempt.prev_hash.clone_from(&record.prev_hash);
+        attempt.hash.clone_from(&record.hash);
+        // What was never sent spends no budget.
+        if matches!(attempt.outcome, Some(Outcome::Cancelled | Outcome::NotApplicable)) && attempt.receipt.is_none() {
+            self.acted.retain(|a| a.attempt_id != attempt_id);
+        }
+    }
+}
+
+/// `<mcp_server>.<opened at, ms>`: readable, and unique for a server of one instance.
+#[must_use]
+pub fn incident_id(mcp_server: &str, at: Timestamp) -> String {
+    format!("{mcp_server}.{}", at.as_millisecond())
+}
+
+/// `<incident_id>.<n>`, n counting from 1.
+#[must_use]
+pub fn attempt_id(incident_id: &str, n: usize) -> String {
+    format!("{incident_id}.{n}")
+}
+
+/// The server that an incident or attempt id speaks of. Server ids hold no dot.
+#[must_use]
+pub fn server_of(id: &str) -> &str {
+    id.split_once('.').map_or(id, |(server, _)| server)
+}
+
+/// Whether Hangar itself would accept this as a server id (`^[a-zA-Z][a-zA-Z0-9_-]{0,63}$`). Any other is never acted on.
+#[must_use]
+pub fn valid_server_id(id: &str) -> bool {
+    id.len() <= 64
+        && id.starts_with(|c: char| c.is_ascii_alphabetic())
+        && id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+}
