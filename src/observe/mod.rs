@@ -1,3 +1,5 @@
 //! What is seen: Hangar's metrics, REST answers and log, Prometheus, Alertmanager.
 
 pub mod log;
+pub mod metrics_text;
+pub mod prometheus;

@@ -75,7 +75,7 @@ pub struct RestReading {
 }
 
 /// What Hangar's log tells of a server at its end.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LogReading {
     /// Dead, and why, if the log shows it dead at its end.
     pub dead: Option<(Reason, Provenance)>,

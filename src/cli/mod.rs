@@ -1,0 +1,6 @@
+//! The command line: what can be asked (`args`) and the commands that answer without a daemon.
+
+pub mod args;
+pub mod check_config;
+
+pub use args::{Cli, Command};
