@@ -20,6 +20,7 @@ pub use share::{Live, Share};
 use crate::attempt_log::{AttemptLog, Checkpoints, LogError};
 use crate::clock;
 use crate::execute::hangar::{Done, Executor, Job};
+use crate::hangar::fault::chain;
 use crate::hangar::{CallError, Fault, Group, HangarClient, ServerDetail, ServerList};
 use crate::metrics::{Metrics, ReadKind, ReadResult};
 use crate::observe::board::Board;
@@ -51,7 +52,10 @@ const LOG_FIRST: Duration = Duration::from_secs(5);
 pub enum Signal {
     Log(Update),
     /// Prometheus shows these servers dead.
-    Prometheus { dead: Vec<String>, at: Timestamp },
+    Prometheus {
+        dead: Vec<String>,
+        at: Timestamp,
+    },
 }
 
 /// What a task of the loop brings back.
@@ -138,7 +142,12 @@ impl Engine {
     }
 
     /// Runs until `stop`, then until what is under way has its receipt, at most 8 s.
-    pub async fn run(mut self, mut signals: mpsc::Receiver<Signal>, wake: Arc<Notify>, stop: CancellationToken) -> Result<(), anyhow::Error> {
+    pub async fn run(
+        mut self,
+        mut signals: mpsc::Receiver<Signal>,
+        wake: Arc<Notify>,
+        stop: CancellationToken,
+    ) -> Result<(), anyhow::Error> {
         let log_first = Instant::now() + LOG_FIRST;
         let mut drain_until = None;
         loop {
@@ -147,7 +156,10 @@ impl Engine {
                 self.log_caught_up = true;
             }
             let wake_at = self.turn().await;
-            if self.draining && (self.running.is_empty() || drain_until.is_some_and(|until| Instant::now() >= until)) && self.pending.is_empty() {
+            if self.draining
+                && (self.running.is_empty() || drain_until.is_some_and(|until| Instant::now() >= until))
+                && self.pending.is_empty()
+            {
                 return Ok(());
             }
             if drain_until.is_some_and(|until| Instant::now() >= until) {
@@ -196,7 +208,8 @@ impl Engine {
             let begun = Instant::now();
             let plan = plan(&self.parts.policy, &snapshot, &self.history, now);
             self.parts.metrics.planned(begun.elapsed());
-            let records: Vec<Body> = plan.steps.iter().filter_map(|s| if let Step::Record(body) = s { Some(body.clone()) } else { None }).collect();
+            let records: Vec<Body> =
+                plan.steps.iter().filter_map(|s| if let Step::Record(body) = s { Some(body.clone()) } else { None }).collect();
             if records.is_empty() {
                 self.remember_dead(&snapshot, now).await;
                 let wake_at = self.carry_out(&plan).await;
@@ -395,7 +408,7 @@ impl Engine {
     }
 
     fn count(&self, kind: ReadKind, error: Option<&CallError>) {
-        self.parts.metrics.hangar_read(kind, if error.is_none() { ReadResult::Ok } else { ReadResult::Failed });
+        self.parts.metrics.hangar_read(kind, error.map_or(ReadResult::Ok, read_result));
     }
 
     fn complain(&mut self, error: &CallError) {
@@ -426,7 +439,13 @@ impl Engine {
             Body::AttemptHalfDone { attempt_id: action.attempt_id.clone() }
         } else {
             let evidence = self.evidence(action, done.evidence);
-            Body::AttemptReceipt { attempt_id: action.attempt_id.clone(), receipt: done.receipt, outcome: done.outcome, detail: done.detail, evidence }
+            Body::AttemptReceipt {
+                attempt_id: action.attempt_id.clone(),
+                receipt: done.receipt,
+                outcome: done.outcome,
+                detail: done.detail,
+                evidence,
+            }
         });
         self.pending.push_back((bodies, Some(action.attempt_id.clone())));
         if done.not_found {
@@ -491,7 +510,7 @@ impl Engine {
             }
             Err(error) => {
                 if !std::mem::replace(&mut self.log_unwritable, true) {
-                    tracing::error!(error = crate::hangar::chain(&error), "the attempt log cannot be written: nothing acts until it can");
+                    tracing::error!(error = chain(&error), "the attempt log cannot be written: nothing acts until it can");
                 }
                 false
             }
@@ -521,7 +540,7 @@ impl Engine {
         }
         match self.parts.checkpoints.put(SEEN_DEAD, json!(self.history.seen_dead)).await {
             Ok(()) => self.seen_dead_saved = Some(now),
-            Err(error) => tracing::warn!(error = crate::hangar::chain(&error), "when servers were last seen dead cannot be saved"),
+            Err(error) => tracing::warn!(error = chain(&error), "when servers were last seen dead cannot be saved"),
         }
     }
 
@@ -560,5 +579,17 @@ fn opened(action: &Action) -> Body {
         action: action.rung,
         why: action.why.clone(),
         slow_retry: action.slow_retry,
+    }
+}
+
+fn read_result(error: &CallError) -> ReadResult {
+    match &error.fault {
+        Fault::Unreachable { .. } => ReadResult::Unreachable,
+        Fault::Lost { .. } => ReadResult::Timeout,
+        Fault::Auth(_) => ReadResult::Refused,
+        Fault::Forbidden { .. } => ReadResult::Forbidden,
+        Fault::NotFound { .. } | Fault::BadId { .. } => ReadResult::NotFound,
+        Fault::RateLimited { .. } => ReadResult::RateLimited,
+        Fault::Api { .. } | Fault::BadAnswer { .. } => ReadResult::Malformed,
     }
 }

@@ -12,8 +12,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use prometheus::{IntCounter, Registry, TextEncoder};
 
-use crate::policy::{Closed, Hold, Mode, Outcome, Reason, Rung, Source};
-use crate::server::views::Phase;
+use crate::policy::{Closed, Hold, Mode, Outcome, Phase, Reason, Rung, Source};
 use family::Registrar;
 use groups::{Daemon, Incidents, Recovery, Sources};
 

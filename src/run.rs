@@ -55,7 +55,13 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let store = Arc::new(opened?);
     let counts = store.counts().await?;
     let records = store.head().await?.map_or(0, |head| head.seq);
-    metrics.seed(&Seed { attempts: counts.settled, recoveries: counts.recoveries, incidents: counts.incidents, closed: counts.closed, records });
+    metrics.seed(&Seed {
+        attempts: counts.settled,
+        recoveries: counts.recoveries,
+        incidents: counts.incidents,
+        closed: counts.closed,
+        records,
+    });
     tracing::info!(event = "store_open", path = %store.path().display(), records);
 
     daemon(&mut supervisor, &config, store, metrics, shared).await?;
@@ -64,12 +70,18 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn daemon(supervisor: &mut Supervisor, config: &Config, store: Arc<Store>, metrics: Arc<Metrics>, shared: Arc<Shared>) -> anyhow::Result<()> {
+async fn daemon(
+    supervisor: &mut Supervisor,
+    config: &Config,
+    store: Arc<Store>,
+    metrics: Arc<Metrics>,
+    shared: Arc<Shared>,
+) -> anyhow::Result<()> {
     let stop = supervisor.stop();
     let settings = Settings {
         url: config.hangar.url.to_string(),
         instance: config.hangar.instance.clone(),
-        api_key_file: config.hangar.api_key.as_ref().map(|key| key.path().to_owned()),
+        api_key_file: config.hangar.api_key.as_ref().map(|key| key.path.clone()),
         request_timeout: unsigned(config.hangar.request_timeout),
         start_timeout: unsigned(config.hangar.start_timeout),
         max_body: config.hangar.max_body,
@@ -155,7 +167,12 @@ fn prometheus_source(config: &Config) -> anyhow::Result<Option<PrometheusSource>
 }
 
 /// Prometheus wakes; Hangar itself is asked before anything is believed.
-async fn watch_prometheus(source: PrometheusSource, every: Duration, signals: mpsc::Sender<Signal>, stop: CancellationToken) -> anyhow::Result<()> {
+async fn watch_prometheus(
+    source: PrometheusSource,
+    every: Duration,
+    signals: mpsc::Sender<Signal>,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
     let mut last = None;
     loop {
         let at: Timestamp = clock::now();

@@ -1,7 +1,6 @@
 //! Structured logs on stderr.
 
 use std::io::IsTerminal;
-use std::str::FromStr;
 
 use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
@@ -12,100 +11,23 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt};
 
-/// How a log line is written (`--log.format`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum LogFormat {
-    Json,
-    #[default]
-    Logfmt,
-    /// For a person at a terminal.
-    Pretty,
-}
+use crate::config::{LogFormat, LogLevel};
 
-/// The least severe level that is written (`--log.level`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum LogLevel {
-    Error,
-    Warn,
-    #[default]
-    Info,
-    Debug,
-    Trace,
-}
-
-impl LogFormat {
-    /// The word in the configuration.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Json => "json",
-            Self::Logfmt => "logfmt",
-            Self::Pretty => "pretty",
-        }
-    }
-}
-
-impl LogLevel {
-    /// The word in the configuration.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Error => "error",
-            Self::Warn => "warn",
-            Self::Info => "info",
-            Self::Debug => "debug",
-            Self::Trace => "trace",
-        }
-    }
-
-    const fn filter(self) -> LevelFilter {
-        match self {
-            Self::Error => LevelFilter::ERROR,
-            Self::Warn => LevelFilter::WARN,
-            Self::Info => LevelFilter::INFO,
-            Self::Debug => LevelFilter::DEBUG,
-            Self::Trace => LevelFilter::TRACE,
-        }
+const fn severity(level: LogLevel) -> LevelFilter {
+    match level {
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
     }
 }
 
 /// What is wrong with the logging settings.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    #[error("log.format: must be json, logfmt or pretty, is \"{}\"", .0.escape_debug())]
-    Format(String),
-    #[error("log.level: must be error, warn, info, debug or trace, is \"{}\"", .0.escape_debug())]
-    Level(String),
     #[error("logging is set up already")]
     Twice(#[source] tracing_subscriber::util::TryInitError),
-}
-
-impl FromStr for LogFormat {
-    type Err = TelemetryError;
-
-    fn from_str(s: &str) -> Result<Self, Self::Err> {
-        match s {
-            "json" => Ok(Self::Json),
-            "logfmt" => Ok(Self::Logfmt),
-            "pretty" => Ok(Self::Pretty),
-            other => Err(TelemetryError::Format(other.to_owned())),
-        }
-    }
-}
-
-impl FromStr for LogLevel {
-    type Err = TelemetryError;
-
-    fn from_str(s: &str) -> Result<Self, Self::Err> {
-        match s {
-            "error" => Ok(Self::Error),
-            "warn" => Ok(Self::Warn),
-            "info" => Ok(Self::Info),
-            "debug" => Ok(Self::Debug),
-            "trace" => Ok(Self::Trace),
-            other => Err(TelemetryError::Level(other.to_owned())),
-        }
-    }
 }
 
 /// Sets logging up for the whole process.
@@ -120,7 +42,7 @@ pub fn init(level: LogLevel, format: LogFormat) -> Result<(), TelemetryError> {
 /// Our own events from `level` on; of the libraries only warnings and errors, whatever the level: below that they may
 /// write request headers, and with them the API key.
 fn filter(level: LogLevel) -> Targets {
-    let level = level.filter();
+    let level = severity(level);
     Targets::new().with_default(level.min(LevelFilter::WARN)).with_target("hangar_medic", level)
 }
 
@@ -213,20 +135,5 @@ mod tests {
             .len()
         };
         assert_eq!([LogLevel::Error, LogLevel::Warn, LogLevel::Info, LogLevel::Trace].map(count), [1, 2, 3, 4]);
-    }
-
-    #[test]
-    fn words_are_read_back_and_others_are_named() {
-        for format in [LogFormat::Json, LogFormat::Logfmt, LogFormat::Pretty] {
-            assert_eq!(format.as_str().parse::<LogFormat>().unwrap(), format);
-        }
-        for level in [LogLevel::Error, LogLevel::Warn, LogLevel::Info, LogLevel::Debug, LogLevel::Trace] {
-            assert_eq!(level.as_str().parse::<LogLevel>().unwrap(), level);
-        }
-        assert_eq!(
-            "loud".parse::<LogLevel>().unwrap_err().to_string(),
-            "log.level: must be error, warn, info, debug or trace, is \"loud\""
-        );
-        assert_eq!("xml".parse::<LogFormat>().unwrap_err().to_string(), "log.format: must be json, logfmt or pretty, is \"xml\"");
     }
 }

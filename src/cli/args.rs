@@ -39,6 +39,8 @@ pub enum Command {
     Run(RunArgs),
     /// Judge a configuration file: every fault with its path, or the effective configuration
     CheckConfig(CheckConfigArgs),
+    /// Tell which servers a log of Hangar's shows dead at its end, and why
+    Classify(super::classify::ClassifyArgs),
     /// Print the recovery ladder: every action, and whether it is on
     Ladder(LadderArgs),
     /// The incidents of a running daemon

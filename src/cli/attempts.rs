@@ -1,11 +1,13 @@
 //! `hangar-medic attempts list`.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 use serde::Serialize;
 
+use super::args::{AttemptsVerifyArgs, INVALID, OK};
 use super::table::Table;
 use super::{Format, none, print_json, time};
+use crate::attempt_log::{AttemptLog, Store, VerifyReport};
 use crate::server::views::AttemptView;
 
 /// Prints attempts, one a line, oldest first.
@@ -32,6 +34,41 @@ pub fn print_attempts(out: &mut dyn Write, attempts: &[AttemptView], format: For
         table.row([a.attempt_id.clone(), a.mcp_server.clone(), rank, action, receipt, outcome, started, settled, a.reason.clone()]);
     }
     table.print(out)
+}
+
+/// Checks the hash chain of a store and prints what was found. Returns the exit code: 0 whole, 1 not.
+pub async fn verify(args: &AttemptsVerifyArgs, out: &mut dyn Write) -> anyhow::Result<u8> {
+    let store = Store::open_to_verify(&args.store.storage_path, None).await?;
+    let shows = std::io::stderr().is_terminal();
+    let mut last = 0;
+    let report = store
+        .verify(&mut |progress| {
+            let percent = progress.done * 100 / progress.total.max(1);
+            if shows && percent != last {
+                last = percent;
+                eprint!("\rverified {percent} %");
+            }
+        })
+        .await?;
+    if shows && last > 0 {
+        eprintln!();
+    }
+    match args.format.format {
+        Format::Json => print_json(out, &report)?,
+        Format::Table => print_report(out, &report)?,
+    }
+    Ok(if report.fault.is_none() { OK } else { INVALID })
+}
+
+fn print_report(out: &mut dyn Write, report: &VerifyReport) -> io::Result<()> {
+    match &report.fault {
+        Some(fault) => writeln!(out, "{}: {fault}", report.instance)?,
+        None => writeln!(out, "{}: whole, {} records", report.instance, report.records)?,
+    }
+    if let Some(index) = &report.index_fault {
+        writeln!(out, "{}: the index differs from the chain (it can be rebuilt): {index}", report.instance)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

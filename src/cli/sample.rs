@@ -6,7 +6,8 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use crate::policy::{Body, Closed, History, Hold, Outcome, Provenance, Reason, Receipt, Record, Rung, Source, Symptom};
-use crate::server::views::{AttemptView, IncidentView, Phase, Standing};
+use crate::policy::{Phase, Standing};
+use crate::server::views::{AttemptView, IncidentView};
 
 /// A moment this many seconds into the story.
 pub(crate) fn at(second: i64) -> Timestamp {
@@ -73,8 +74,8 @@ pub(crate) fn story(closed: bool) -> (IncidentView, Vec<AttemptView>) {
     let standing = Standing {
         phase: Phase::Held,
         hold: Some(Hold::Cooldown),
-        hold_until: Some(at(14)),
-        why: Some("the pause after session_reconnect".into()),
+        until: Some(at(14)),
+        why: "the pause after session_reconnect".into(),
         next_retry_at: None,
     };
     (IncidentView::new(incident, Some(&standing)), incident.attempts.iter().map(AttemptView::from).collect())

@@ -65,6 +65,15 @@ pub struct Hangar {
     pub stale_after_polls: NonZeroU32,
 }
 
+impl Config {
+    /// Identifies the configuration: SHA-256 of its effective form, secrets by path only.
+    #[must_use]
+    pub fn sha256(&self) -> [u8; 32] {
+        use sha2::Digest;
+        sha2::Sha256::digest(render(self)).into()
+    }
+}
+
 impl Hangar {
     /// Age at which a reading says nothing any more.
     #[must_use]

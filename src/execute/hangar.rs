@@ -15,22 +15,13 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use crate::hangar::{CallError, Fault, HangarClient, Started};
-use crate::policy::{Outcome, Reason, Receipt, RestReading, Rung, State};
+use crate::policy::{Outcome, Part, Reason, Receipt, RestReading, Rung, State};
 use pace::Pacer;
 
 /// How often a start that met the rate limit is sent again.
 const RATE_LIMIT_RETRIES: u32 = 3;
 /// A longer wait than this is a refusal; the planner comes back later.
 const RATE_LIMIT_WAIT_MAX: SignedDuration = SignedDuration::from_secs(5);
-
-/// Which half of a rung with two halves; the others have only a first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
-    /// `worker_restart`: the stop. `lease_recovery`: the start.
-    First,
-    /// `worker_restart`: the start. `lease_recovery`: the rebalance.
-    Second,
-}
 
 /// One thing to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -141,7 +132,7 @@ impl Executor {
 
     /// Rung 2, and the starting half of 4 and 5.
     async fn start(&self, server: &str) -> Done {
-        let answer = patiently(async || {
+        let answer = patiently(|| async {
             self.pacer.slot().await;
             self.hangar.start(server).await
         });
@@ -153,7 +144,7 @@ impl Executor {
 
     /// The stopping half of rung 5. What may have been stopped must be started.
     async fn stop(&self, server: &str) -> Done {
-        match patiently(async || self.hangar.stop(server, "manual").await).await {
+        match patiently(|| self.hangar.stop(server, "manual")).await {
             Ok(()) => Done { half: true, ..Done::new(Receipt::Accepted, None, "stopped") },
             Err(error) => Done { half: error.may_have_acted(), ..refused(&error) },
         }
@@ -193,7 +184,7 @@ fn accepted(started: &Started) -> Done {
 }
 
 /// Sends again what met only the rate limit, after the wait that Hangar asks for.
-async fn patiently<T>(call: impl AsyncFn() -> Result<T, CallError>) -> Result<T, CallError> {
+async fn patiently<T, F: Future<Output = Result<T, CallError>>>(call: impl Fn() -> F) -> Result<T, CallError> {
     for _ in 0..RATE_LIMIT_RETRIES {
         let error = match call().await {
             Ok(answer) => return Ok(answer),

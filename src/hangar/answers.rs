@@ -137,6 +137,8 @@ struct RawDead {
 #[derive(Deserialize)]
 struct RawHealth {
     consecutive_failures: Option<u32>,
+    can_retry: Option<bool>,
+    last_failure_ago: Option<f64>,
 }
 
 #[derive(Deserialize)]
@@ -190,7 +192,21 @@ fn reading(raw: &RawServer, at: Timestamp) -> Result<RestReading, String> {
         dead,
         consecutive_failures: raw.health.as_ref().and_then(|h| h.consecutive_failures),
         started_at: raw.meta.as_ref().and_then(|m| m.started_at).and_then(time),
+        backoff_until: match &raw.dead {
+            DeadField::Block(dead) => dead.retry_allowed_at,
+            DeadField::Null => None,
+            DeadField::Absent => raw.health.as_ref().filter(|_| state == State::Dead).and_then(|h| implied_backoff(h, at)),
+        },
     })
+}
+
+/// Hangar's backoff where it does not tell it (2.20.0): min(60, 2^failures) s and 10 % after the last failure.
+fn implied_backoff(health: &RawHealth, at: Timestamp) -> Option<Timestamp> {
+    let failures = health.consecutive_failures.filter(|_| health.can_retry == Some(false))?;
+    let backoff = 2_f64.powi(i32::try_from(failures).unwrap_or(6).min(6)).min(60.0) * 1.1;
+    let left = backoff - health.last_failure_ago?.max(0.0);
+    let left = SignedDuration::try_from_secs_f64(left.clamp(0.0, 66.0)).ok()?;
+    at.checked_add(left).ok()
 }
 
 fn word(state: &str) -> Result<State, String> {

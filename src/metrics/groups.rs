@@ -8,8 +8,7 @@ use prometheus::{Gauge, Histogram, IntCounter, IntGauge, IntGaugeVec, Opts};
 
 use super::family::{Each, Registrar, cross, one};
 use super::{ReadKind, ReadResult, WEBHOOK_CODES};
-use crate::policy::{Closed, Hold, Mode, Outcome, Reason, Rung, Source};
-use crate::server::views::Phase;
+use crate::policy::{Closed, Hold, Mode, Outcome, Phase, Reason, Rung, Source};
 
 type Registered<T> = Result<T, prometheus::Error>;
 

@@ -8,7 +8,8 @@ use super::log::classify::ServerState;
 use super::metrics_text::{MetricsReading, ServerSample};
 use crate::hangar::{AuthState, Group, ServerDetail, parse_version};
 use crate::policy::{
-    Auth, GroupReading, HangarReading, History, LogReading, Policy, Provenance, RestReading, ServerReading, Snapshot, Source, State, suspect,
+    Auth, GroupReading, HangarReading, History, LogReading, Policy, Provenance, RestReading, ServerReading, Snapshot, Source, State,
+    suspect,
 };
 
 /// What is kept of one server that any source has named.
@@ -235,7 +236,8 @@ impl Board {
         let mut hangar = self.hangar.clone();
         // A clock that stepped back makes a reading look new for ever: an age below zero is not fresh either.
         let age = hangar.read_at.map(|at| now.duration_since(at));
-        hangar.fresh = self.failed_since.is_none() && age.is_some_and(|age| age <= self.stale_after && age >= -SignedDuration::from_secs(1));
+        hangar.fresh =
+            self.failed_since.is_none() && age.is_some_and(|age| age <= self.stale_after && age >= -SignedDuration::from_secs(1));
         hangar.auth_refused = auth.auth == Auth::Refused;
         hangar.auth_refused_until = auth.until;
         let subjects = self.suspects.iter().chain(history.open.keys()).chain(history.orders.keys());
@@ -246,7 +248,9 @@ impl Board {
 
     fn reading(&self, id: &str) -> ServerReading {
         let log = self.log_of(id);
-        self.servers.get(id).map_or_else(|| ServerReading { log: log.clone(), ..ServerReading::default() }, |entry| reading_of(entry, log.clone()))
+        self.servers
+            .get(id)
+            .map_or_else(|| ServerReading { log: log.clone(), ..ServerReading::default() }, |entry| reading_of(entry, log.clone()))
     }
 }
 

@@ -28,7 +28,14 @@ words! {
         Settling = "settling",
         /// Every rung is spent: a person is needed.
         Exhausted = "exhausted",
+        /// Over: never of an open incident.
+        Closed = "closed",
     }
+}
+
+impl Phase {
+    /// The phases of an open incident.
+    pub const OPEN: &'static [Self] = &[Self::Watching, Self::Held, Self::Acting, Self::Settling, Self::Exhausted];
 }
 
 /// Which half of a rung: only `worker_restart` (stop, start) and `lease_recovery` (start, rebalance) have a second.
@@ -81,7 +88,8 @@ pub struct Standing {
 }
 
 impl Standing {
-    fn new(phase: Phase, why: impl Into<String>) -> Self {
+    /// A standing that nothing holds.
+    pub fn new(phase: Phase, why: impl Into<String>) -> Self {
         Self { phase, hold: None, until: None, why: why.into(), next_retry_at: None }
     }
 

@@ -32,7 +32,14 @@ pub struct DaemonViews {
 
 impl DaemonViews {
     /// The daemon started now.
-    pub fn new(config: &Config, log: Arc<dyn AttemptLog>, live: Arc<Share>, metrics: Arc<Metrics>, client: Arc<HangarClient>, wake: Arc<Notify>) -> Self {
+    pub fn new(
+        config: &Config,
+        log: Arc<dyn AttemptLog>,
+        live: Arc<Share>,
+        metrics: Arc<Metrics>,
+        client: Arc<HangarClient>,
+        wake: Arc<Notify>,
+    ) -> Self {
         Self {
             instance: config.hangar.instance.clone(),
             url: config.hangar.url.to_string(),

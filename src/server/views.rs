@@ -8,57 +8,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::policy::{
-    Attempt, Auth, Closed, Hold, HoldCause, Incident, LadderDocument, Mode, Outcome, Provenance, Reason, Receipt, Rung, Symptom,
+    Attempt, Auth, Closed, Hold, HoldCause, Incident, LadderDocument, Mode, Outcome, Phase, Provenance, Reason, Receipt, Rung, Standing,
+    Symptom,
 };
-
-/// Where an incident stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Phase {
-    Watching,
-    Held,
-    Acting,
-    Settling,
-    Exhausted,
-    Closed,
-}
-
-impl Phase {
-    /// The phases of an open incident.
-    pub const OPEN: &'static [Self] = &[Self::Watching, Self::Held, Self::Acting, Self::Settling, Self::Exhausted];
-
-    /// The word used on the wire, in metrics, logs and pages.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Watching => "watching",
-            Self::Held => "held",
-            Self::Acting => "acting",
-            Self::Settling => "settling",
-            Self::Exhausted => "exhausted",
-            Self::Closed => "closed",
-        }
-    }
-}
-
-/// What the last plan said of an open incident.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standing {
-    pub phase: Phase,
-    pub hold: Option<Hold>,
-    pub hold_until: Option<Timestamp>,
-    /// One sentence for a person, in our own words: it is shown to whoever may read without credentials.
-    pub why: Option<String>,
-    pub next_retry_at: Option<Timestamp>,
-}
-
-impl Standing {
-    /// Seen, and nothing said of it yet.
-    #[must_use]
-    pub const fn watching() -> Self {
-        Self { phase: Phase::Watching, hold: None, hold_until: None, why: None, next_retry_at: None }
-    }
-}
 
 /// One incident on the wire.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -85,10 +37,9 @@ impl IncidentView {
     /// `standing` is ignored for a closed incident; without one an open incident is `watching`.
     #[must_use]
     pub fn new(incident: &Incident, standing: Option<&Standing>) -> Self {
-        let watching = Standing::watching();
         let (closed, standing) = match &incident.closed {
-            Some(closed) => (Some(closed), Standing { phase: Phase::Closed, ..watching }),
-            None => (None, standing.cloned().unwrap_or(watching)),
+            Some(closed) => (Some(closed), Standing::new(Phase::Closed, "")),
+            None => (None, standing.cloned().unwrap_or_else(|| Standing::new(Phase::Watching, ""))),
         };
         let looks = incident.attempts.iter().rev().filter(|a| a.action == Rung::CapabilityRefresh);
         let evidence = looks.map(|a| &a.evidence).find(|e| !e.is_empty()).cloned();
@@ -101,8 +52,8 @@ impl IncidentView {
             provenance: incident.provenance.clone(),
             phase: standing.phase,
             hold: standing.hold,
-            hold_until: standing.hold_until,
-            why: closed.map(|(_, _, why)| why.clone()).or(standing.why),
+            hold_until: standing.until,
+            why: closed.map(|(_, _, why)| why.clone()).or(Some(standing.why).filter(|why| !why.is_empty())),
             opened_at: incident.opened_at,
             closed_at: closed.map(|(_, at, _)| *at),
             how: closed.map(|(how, _, _)| *how),
