@@ -131,54 +131,67 @@ impl Supervisor {
 
 type Ended = Result<(Id, Result<(), BoxError>), JoinError>;
 
-/// Short-lived work of one task: connections, actions under way. Dropping it aborts what still runs.
+/// Short-lived work of one task: connections, actions under way. `K` says which one ended, even by a panic.
+/// Dropping it aborts what still runs.
 #[derive(Debug)]
-pub struct Children<T> {
+pub struct Children<K, T> {
     set: JoinSet<T>,
+    keys: HashMap<Id, K>,
 }
 
-impl<T> Default for Children<T> {
+impl<K, T> Default for Children<K, T> {
     fn default() -> Self {
-        Self { set: JoinSet::new() }
+        Self { set: JoinSet::new(), keys: HashMap::new() }
     }
 }
 
-impl<T: Send + 'static> Children<T> {
+impl<K, T: Send + 'static> Children<K, T> {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Starts one. The caller bounds how many.
-    pub fn spawn(&mut self, future: impl Future<Output = T> + Send + 'static) {
-        self.set.spawn(future);
+    pub fn spawn(&mut self, key: K, future: impl Future<Output = T> + Send + 'static) {
+        let handle = self.set.spawn(future);
+        self.keys.insert(handle.id(), key);
     }
 
-    /// How many have not been taken by `next` yet.
+    /// How many were not taken by `next` yet.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.set.len()
+        self.keys.len()
     }
 
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.set.is_empty()
+        self.keys.is_empty()
     }
 
-    /// The next one that ends; waits for ever while there is none, so that it can stand in a `select!`.
-    /// Safe to cancel. `Err` is what a panic said.
-    pub async fn next(&mut self) -> Result<T, String> {
-        match self.set.join_next().await {
-            Some(ended) => ended.map_err(panic_message),
-            None => std::future::pending().await,
+    /// The next one that ends, or what its panic said; waits for ever while there is none, so that it can stand in a
+    /// `select!`. Safe to cancel.
+    pub async fn next(&mut self) -> (K, Result<T, String>) {
+        while let Some(ended) = self.set.join_next_with_id().await {
+            let (id, result) = match ended {
+                Ok((id, value)) => (id, Ok(value)),
+                Err(error) => (error.id(), Err(panic_message(error))),
+            };
+            if let Some(key) = self.keys.remove(&id) {
+                return (key, result);
+            }
         }
+        std::future::pending().await
     }
 
-    /// Waits at most `grace` for all, then aborts the rest and says how many those were.
-    pub async fn drain(mut self, grace: Duration) -> usize {
-        let all = async { while self.set.join_next().await.is_some() {} };
+    /// Waits at most `grace` for all, then aborts the rest and gives their keys.
+    pub async fn drain(mut self, grace: Duration) -> Vec<K> {
+        let all = async {
+            while !self.is_empty() {
+                let _ = self.next().await;
+            }
+        };
         let _ = tokio::time::timeout(grace, all).await;
-        self.set.len()
+        self.keys.into_values().collect()
     }
 }
 
@@ -285,12 +298,20 @@ mod tests {
     #[tokio::test]
     async fn children_give_their_results_survive_panics_and_are_drained_under_a_bound() {
         let mut children = Children::new();
-        children.spawn(async { 7 });
-        assert_eq!(children.next().await, Ok(7));
-        children.spawn(async { panic!("bad action") });
-        assert_eq!(children.next().await, Err("bad action".to_owned()));
-        children.spawn(pending());
-        children.spawn(async { 8 });
-        assert_eq!(children.drain(SOON).await, 1);
+        children.spawn("a", async { 7 });
+        assert_eq!(children.next().await, ("a", Ok(7)));
+        children.spawn("b", async { panic!("bad action") });
+        assert_eq!(children.next().await, ("b", Err("bad action".to_owned())));
+        children.spawn("hangs", pending());
+        children.spawn("c", async { 8 });
+        assert_eq!(children.drain(SOON).await, ["hangs"]);
+    }
+
+    #[tokio::test]
+    async fn a_signal_sent_to_the_process_is_heard_with_its_name() {
+        let heard = signals().unwrap();
+        let kill = std::process::Command::new("kill").args(["-TERM", &std::process::id().to_string()]).status().unwrap();
+        assert!(kill.success());
+        assert_eq!(heard.await, "SIGTERM");
     }
 }

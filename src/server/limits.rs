@@ -1,6 +1,7 @@
 //! Connections under bounds: none is kept for ever, and their number and memory are bounded.
 
 use std::io;
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -36,7 +37,7 @@ pub(super) const BODIES_KIB: usize = 4 * BODY_MAX / 1024;
 /// Bytes of a request's head.
 const HEAD_MAX: usize = 32 * 1024;
 /// How long requests under way get when the daemon stops.
-pub(super) const DRAIN: Duration = Duration::from_secs(3);
+pub const DRAIN: Duration = Duration::from_secs(3);
 /// Pause after an accept that failed (usually: no file descriptors left).
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
@@ -47,13 +48,13 @@ pub(super) async fn serve(listener: TcpListener, router: Router, stop: Cancellat
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
-            ended = connections.next() => if let Err(panic) = ended {
-                tracing::error!(panic, "a connection's task panicked");
+            (peer, ended) = connections.next() => if let Err(panic) = ended {
+                tracing::error!(%peer, panic, "a connection's task panicked");
             },
-            Some((stream, place)) = accept(&listener, &places) => {
+            Some((stream, peer, place)) = accept(&listener, &places) => {
                 let service = TowerToHyperService::new(router.clone());
                 let stop = stop.clone();
-                connections.spawn(async move {
+                connections.spawn(peer, async move {
                     let _place = place;
                     connection(stream, service, stop).await;
                 });
@@ -61,17 +62,17 @@ pub(super) async fn serve(listener: TcpListener, router: Router, stop: Cancellat
         }
     }
     drop(listener);
-    let aborted = connections.drain(DRAIN).await;
+    let aborted = connections.drain(DRAIN).await.len();
     if aborted > 0 {
         tracing::warn!(aborted, "connections were cut off at the end");
     }
 }
 
-async fn accept(listener: &TcpListener, places: &Arc<Semaphore>) -> Option<(TcpStream, OwnedSemaphorePermit)> {
+async fn accept(listener: &TcpListener, places: &Arc<Semaphore>) -> Option<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
     let place = places.clone().acquire_owned().await.ok()?;
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => return Some((stream, place)),
+            Ok((stream, peer)) => return Some((stream, peer, place)),
             Err(error) if is_of_the_connection(&error) => {}
             Err(error) => {
                 tracing::error!(%error, "cannot accept connections");

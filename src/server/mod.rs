@@ -12,22 +12,20 @@ mod webhook;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
-use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderValue, Method, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::Metrics;
 
 pub use error::ApiError;
-pub use limits::{BODY_MAX, CONNECTIONS_MAX, HEADER_TIMEOUT, REQUEST_TIMEOUT, STALL_TIMEOUT};
+pub use limits::{BODY_MAX, CONNECTIONS_MAX, DRAIN, HEADER_TIMEOUT, REQUEST_TIMEOUT, STALL_TIMEOUT};
 pub use views::Views;
 
 const WEBHOOK_PATH: &str = "/api/v1/alertmanager";
@@ -53,20 +51,14 @@ pub struct Shared {
     views: OnceLock<Arc<dyn Views>>,
     /// Why the daemon is not ready; `None` once it is.
     not_ready: RwLock<Option<String>>,
-    /// Bytes of webhook bodies that may be in memory at once, in KiB.
-    body_room: Arc<Semaphore>,
+    desk: webhook::Desk,
 }
 
 impl Shared {
     /// Healthy from now on, and not ready.
     #[must_use]
     pub fn new(metrics: Arc<Metrics>) -> Arc<Self> {
-        Arc::new(Self {
-            metrics,
-            views: OnceLock::new(),
-            not_ready: RwLock::new(Some("starting".to_owned())),
-            body_room: Arc::new(Semaphore::new(limits::BODIES_KIB)),
-        })
+        Arc::new(Self { metrics, views: OnceLock::new(), not_ready: RwLock::new(Some("starting".to_owned())), desk: webhook::Desk::new() })
     }
 
     /// The API answers from now on. Only the first call counts.
@@ -128,7 +120,7 @@ impl Bound {
         self.address
     }
 
-    /// Answers until `stop` is cancelled, then ends what is under way within `limits::DRAIN`.
+    /// Answers until `stop` is cancelled, then ends what is under way within `DRAIN`.
     ///
     /// # Errors
     /// None at present; a failed accept is logged and tried again.
@@ -146,7 +138,7 @@ fn router(shared: Arc<Shared>, host_rule: access::HostRule) -> Router {
         .route("/incidents", get(api::incidents))
         .route("/incidents/{id}", get(api::incident))
         .route("/attempts", get(api::attempts))
-        .route("/alertmanager", post(webhook::receive))
+        .route("/alertmanager", post(webhook::receive).layer(DefaultBodyLimit::max(BODY_MAX)))
         .fallback(error::not_found)
         .method_not_allowed_fallback(error::method_not_allowed)
         .layer(middleware::from_fn_with_state(host_rule, access::check_host));
@@ -177,6 +169,3 @@ async fn around(State(shared): State<Arc<Shared>>, request: Request, next: Next)
     tracing::debug!(%method, path, status = response.status().as_u16(), "answered");
     response
 }
-
-/// How long a graceful end of the server may take.
-pub const DRAIN: Duration = limits::DRAIN;

@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use hangar_medic::metrics::Metrics;
 use hangar_medic::policy::{Auth, LadderDocument, Mode, Policy, ladder_document};
 use hangar_medic::server::views::{AttemptView, HangarView, IncidentView, StatusView, ViewError, Views, Which};
-use hangar_medic::server::{BODY_MAX, CONNECTIONS_MAX, HEADER_TIMEOUT, Shared, bind};
+use hangar_medic::server::{BODY_MAX, CONNECTIONS_MAX, HEADER_TIMEOUT, REQUEST_TIMEOUT, Shared, bind};
 use hangar_medic::supervise::{GRACE, Supervisor};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -85,6 +85,7 @@ impl Views for Fake {
     }
 
     fn incident<'a>(&'a self, incident_id: &'a str) -> BoxFuture<'a, Result<Option<IncidentView>, ViewError>> {
+        assert_ne!(incident_id, "bug");
         async move { Ok((incident_id == "api.1").then(incident)) }.boxed()
     }
 
@@ -342,6 +343,26 @@ async fn a_head_that_never_ends_and_an_idle_connection_are_closed_in_time() {
     assert!(idle_said.contains("healthy"));
     let took = begun.elapsed();
     assert!(took >= HEADER_TIMEOUT && took < HEADER_TIMEOUT + Duration::from_secs(5), "{took:?}");
+}
+
+#[tokio::test]
+async fn a_body_that_never_ends_is_refused_in_time_and_counted() {
+    let server = Server::up().await;
+    let begun = Instant::now();
+    let mut slow = server.raw("POST /api/v1/alertmanager HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{").await;
+    let got = rest(&mut slow).await;
+    assert!(got.starts_with("HTTP/1.1 503") && got.contains(r#"{"error":{"code":"timeout","message":"#), "{got}");
+    let took = begun.elapsed();
+    assert!(took >= REQUEST_TIMEOUT && took < REQUEST_TIMEOUT + Duration::from_secs(5), "{took:?}");
+    assert_eq!(server.metric("hangar_medic_webhook_requests_total{code=\"503\"}").await, "1");
+}
+
+#[tokio::test]
+async fn a_panic_behind_one_request_ends_that_connection_only() {
+    let server = Server::up().await;
+    assert!(client().get(format!("{}/api/v1/incidents/bug", server.base)).send().await.is_err());
+    assert_eq!(server.get("/-/healthy").await.0, 200);
+    assert!(!server.running.is_finished());
 }
 
 #[tokio::test]
