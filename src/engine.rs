@@ -82,6 +82,7 @@ pub struct Parts {
 }
 
 /// See the module's page.
+#[allow(clippy::struct_excessive_bools, reason = "independent facts, each read in one place")]
 pub struct Engine {
     parts: Parts,
     board: Board,
@@ -331,10 +332,13 @@ impl Engine {
         metrics.log_lines_skipped(update.counts.too_long.saturating_sub(self.log_counts.too_long));
         self.log_counts = update.counts;
         if update.trouble != self.log_trouble {
-            match &update.trouble {
-                Some(trouble) => tracing::warn!(error = trouble, "Hangar's log cannot be read; it is tried again"),
-                None => tracing::info!("Hangar's log is read again"),
-            }
+            let trouble = update.trouble.as_deref();
+            tracing::warn!(
+                event = "log_source",
+                trouble,
+                "Hangar's log: reading {}",
+                if trouble.is_some() { "fails and is tried again" } else { "goes on" }
+            );
         }
         self.log_trouble = update.trouble;
         let told = self.board.log(&update.servers) || update.told.iter().any(|t| matches!(t.what, Change::StdoutEof));
@@ -398,13 +402,11 @@ impl Engine {
     }
 
     fn read_failed(&mut self, id: &str, error: &CallError, now: Timestamp) {
-        match &error.fault {
-            Fault::NotFound { .. } => self.board.not_found(id),
-            fault => {
-                self.board.read_failed(id, now, matches!(fault, Fault::Forbidden { .. }));
-                self.complain(error);
-            }
+        if matches!(error.fault, Fault::NotFound { .. }) {
+            return self.board.not_found(id);
         }
+        self.board.read_failed(id, now, matches!(error.fault, Fault::Forbidden { .. }));
+        self.complain(error);
     }
 
     fn count(&self, kind: ReadKind, error: Option<&CallError>) {

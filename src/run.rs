@@ -32,7 +32,7 @@ const SIGNALS_MAX: usize = 64;
 /// How often Hangar's log is looked at where inotify gives no hint.
 const LOG_INTERVAL: Duration = Duration::from_millis(250);
 /// How often retention is looked after.
-const RETENTION_EVERY: Duration = Duration::from_secs(6 * 3600);
+const RETENTION_EVERY: Duration = Duration::from_hours(6);
 
 /// Runs the daemon until SIGTERM or SIGINT, then drains for at most 10 s.
 pub async fn run(config: Config) -> anyhow::Result<()> {

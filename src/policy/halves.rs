@@ -48,8 +48,14 @@ pub fn second(
     match seen {
         Seen::Unknown => Second::Wait(None),
         Seen::Cold | Seen::Dead if stop_was_ours(incident, snapshot, attempt, server) => Second::Due("our stop is done, the start is due"),
-        Seen::Cold | Seen::Dead => Second::None,
-        Seen::Healthy | Seen::NotSeenHealthy | Seen::Down | Seen::Degraded(_) | Seen::Initializing(_) | Seen::Gone => Second::None,
+        Seen::Healthy
+        | Seen::NotSeenHealthy
+        | Seen::Down
+        | Seen::Degraded(_)
+        | Seen::Initializing(_)
+        | Seen::Gone
+        | Seen::Cold
+        | Seen::Dead => Second::None,
     }
 }
 

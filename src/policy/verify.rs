@@ -37,7 +37,7 @@ pub fn verify(
         return Verified::Pending(None);
     };
     if let Some(outcome) = attempt.receipt_outcome {
-        return settled(outcome, attempt.detail.clone());
+        return settled(outcome, own_words(attempt, outcome));
     }
     if *seen == Seen::Unknown {
         return Verified::Pending(None);
@@ -81,6 +81,19 @@ pub fn verify(
             }
         }
         Seen::Healthy | Seen::Unknown => Verified::Pending(None),
+    }
+}
+
+/// Why a receipt settles the attempt, in our own words: an upstream's text stays in `detail`, which not everybody may read.
+fn own_words(attempt: &Attempt, outcome: Outcome) -> String {
+    let code = attempt.evidence.get("error_code").and_then(|code| code.as_str());
+    let safe = code.filter(|code| code.len() <= 64 && code.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_'));
+    match (safe, outcome) {
+        (Some(code), _) => format!("Hangar answered {code}"),
+        (None, Outcome::Insufficient) if attempt.action.only_looks() => "looked: still not working".to_owned(),
+        (None, Outcome::Cancelled) if attempt.action.only_looks() => "looked: found healthy".to_owned(),
+        (None, Outcome::Denied) => "Hangar did not let us".to_owned(),
+        (None, outcome) => format!("Hangar gave no usable answer ({outcome})"),
     }
 }
 
