@@ -2,5 +2,7 @@
 
 pub mod args;
 pub mod check_config;
+pub mod ladder;
+pub mod table;
 
 pub use args::{Cli, Command};
