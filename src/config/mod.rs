@@ -4,6 +4,8 @@
 
 mod log;
 mod place;
+#[cfg(test)]
+mod properties;
 mod raw;
 mod read;
 mod render;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::IpAddr;
 
 use jiff::SignedDuration;
 
@@ -223,7 +224,8 @@ type Doubt = (bool, &'static str, String);
 
 fn hangar_doubts(config: &Config) -> [Doubt; 5] {
     let Config { hangar: h, web, .. } = config;
-    let loopback = h.url.host_str().is_some_and(|host| host == "localhost" || host.starts_with("127.") || host == "[::1]");
+    let host = h.url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    let loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
     let last_segment = h.url.path().trim_end_matches('/').rsplit('/').next().unwrap_or_default();
     let stale_after = show_duration(h.stale_after());
     [
