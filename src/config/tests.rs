@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use jiff::SignedDuration;
 
-use super::{Config, MAX_FILE, Overrides, SecretFile, effective, example, parse, render, schema, show_duration};
+use super::{Config, MAX_FILE, Overrides, SecretFile, effective, parse, render, schema, show_duration};
 use crate::policy::{Policy, Rung};
 
 const URL: &str = "http://127.0.0.1:8000";
