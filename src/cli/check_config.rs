@@ -32,6 +32,9 @@ pub fn run(args: &CheckConfigArgs, out: &mut impl Write, err: &mut impl Write) -
     if args.schema {
         return print_json(out, &config::schema()).map(|()| OK);
     }
+    if args.example {
+        return out.write_all(config::example().as_bytes()).map(|()| OK);
+    }
     let file = args.file.as_deref();
     let found = config::load(file, &Overrides::from(args.overrides.clone()));
     match args.format.format {
@@ -63,7 +66,8 @@ fn report(found: &Result<Config, Vec<Invalid>>) -> Report<'_> {
     }
 }
 
-fn print_json(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
+/// Prints `value` as indented JSON.
+pub(super) fn print_json(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut *out, value)?;
     writeln!(out)
 }

@@ -10,7 +10,9 @@
 )]
 
 mod attempt_log;
+mod config;
 mod e2e;
+mod hangar;
 mod log;
 mod server;
 mod support;
