@@ -98,6 +98,12 @@ impl Incident {
         self.symptoms.last().copied().unwrap_or(Symptom::ServerNotSeenHealthy)
     }
 
+    /// When our last action at Hangar ended, or its first half. What was seen before that tells nothing of what came of it.
+    #[must_use]
+    pub fn last_acted_at(&self) -> Option<Timestamp> {
+        self.attempts.iter().filter(|a| !a.action.only_looks()).flat_map(|a| [a.half_done_at, a.receipt_at]).flatten().max()
+    }
+
     /// The attempt under way, if any.
     #[must_use]
     pub fn open_attempt(&self) -> Option<&Attempt> {

@@ -13,7 +13,7 @@ use super::keep;
 use super::ladder::Rung;
 use super::limits::{Mode, Policy};
 use super::record::Body;
-use super::seen::{CONFIRM_WITHIN, REST_RETRY, Seen, rest_unreadable, seen};
+use super::seen::{CONFIRM_WITHIN, REST_RETRY, Seen, looked_since, rest_unreadable, seen, seen_closely};
 use super::snapshot::{ServerReading, Snapshot};
 use super::words::words;
 
@@ -117,10 +117,12 @@ fn bookkeeping(policy: &Policy, snapshot: &Snapshot, history: &History, now: Tim
     }
     let mut records = keep::restart(policy, snapshot, history);
     for (id, server) in &snapshot.servers {
-        let seen = seen(policy, &snapshot.hangar, server, now);
-        records.extend(match history.open.get(id) {
-            Some(incident) => keep::incident(policy, snapshot, history, incident, server, &seen, now),
-            None => keep::server(policy, snapshot, history, id, server, &seen, now),
+        records.extend(if let Some(incident) = history.open.get(id) {
+            let seen = seen_closely(policy, &snapshot.hangar, incident, server, now);
+            keep::incident(policy, snapshot, history, incident, server, &seen, now)
+        } else {
+            let seen = seen(policy, &snapshot.hangar, server, now);
+            keep::server(policy, snapshot, history, id, server, &seen, now)
         });
     }
     records
@@ -141,7 +143,7 @@ impl<'a> Climber<'a> {
         let gate = Gate { policy, snapshot, history, now };
         let able = |incident: &Incident| {
             let server = snapshot.servers.get(&incident.mcp_server);
-            server.is_some_and(|server| gate.able(incident, &seen(policy, &snapshot.hangar, server, now)))
+            server.is_some_and(|server| gate.able(incident, &seen_closely(policy, &snapshot.hangar, incident, server, now)))
         };
         let storm = Storm::judge(policy, history, snapshot.known, &able);
         let budgets = Budgets::count(policy, history, now);
@@ -180,8 +182,14 @@ impl<'a> Climber<'a> {
         }
         let snapshot = self.snapshot;
         for (id, server) in &snapshot.servers {
-            let watched = self.history.open.contains_key(id) || super::seen::suspect(self.policy, server, self.now);
-            if watched && self.rest_outdated(server) && self.may_read(server) {
+            let incident = self.history.open.get(id);
+            let acted_at = incident.and_then(Incident::last_acted_at);
+            let watched = incident.is_some() || super::seen::suspect(self.policy, server, self.now);
+            let unseen = !looked_since(&snapshot.hangar, server, acted_at, self.now);
+            if watched && (unseen || self.rest_outdated(server)) && self.may_read(server) {
+                if acted_at > snapshot.hangar.read_at {
+                    self.read(Read::Metrics);
+                }
                 self.read(Read::Server(id.clone()));
             }
         }
@@ -207,7 +215,7 @@ impl<'a> Climber<'a> {
         let Some(server) = self.snapshot.servers.get(&incident.mcp_server) else {
             return Standing::new(Phase::Watching, "not read yet");
         };
-        let seen = seen(self.policy, &self.snapshot.hangar, server, self.now);
+        let seen = seen_closely(self.policy, &self.snapshot.hangar, incident, server, self.now);
         if let Some(attempt) = incident.open_attempt() {
             return self.stand_by_attempt(incident, attempt, server, &seen);
         }

@@ -49,7 +49,7 @@ pub fn verify(
     let read_since = |at: Timestamp| hangar.read_at.is_some_and(|read| read >= at) && server.rest.as_ref().is_none_or(|r| r.at >= at);
     let moved = server.last_healthy.is_some_and(|at| at > attempt.started_at);
     match seen {
-        Seen::Healthy | Seen::NotSeenHealthy if started_before(server, attempt) => {
+        Seen::Healthy if started_before(server, attempt) => {
             settled(Outcome::Cancelled, "the server was started by somebody else before our start")
         }
         Seen::Healthy if now < due => Verified::Pending(Some(due)),
@@ -87,7 +87,6 @@ pub fn verify(
 /// Ready before we acted: whoever started it earned the credit.
 fn started_before(server: &ServerReading, attempt: &Attempt) -> bool {
     attempt.action == super::ladder::Rung::SessionReconnect
-        && server.last_healthy.is_some_and(|at| at > attempt.started_at)
         && server.rest.as_ref().and_then(|r| r.started_at).is_some_and(|at| at < attempt.started_at)
 }
 

@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use hangar_medic::policy::{
-    Action, Body, Hold, History, Mode, Part, Phase, Plan, Policy, Read, Reason, Receipt, Record, Rung, Seen, Snapshot, Standing, Step,
-    plan, seen,
+    Action, Body, History, Hold, Mode, Part, Phase, Plan, Policy, Read, Reason, Record, Rung, Seen, Snapshot, Standing, Step, plan, seen,
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -254,14 +253,22 @@ impl World {
         let told = || format!("{action:?}\n{}", self.journal.join("\n"));
         assert!(self.jobs.iter().all(|j| j.action.mcp_server != *id), "two actions at once on one target: {}", told());
         assert!(snapshot.hangar.fresh, "an action on stale data: {}", told());
-        assert!(!snapshot.draining && !snapshot.log_unwritable && self.policy.mode == Mode::Act, "an action while nothing may act: {}", told());
+        assert!(
+            !snapshot.draining && !snapshot.log_unwritable && self.policy.mode == Mode::Act,
+            "an action while nothing may act: {}",
+            told()
+        );
         if action.rung.only_looks() {
             return;
         }
         assert!(!snapshot.hangar.auth_refused && !snapshot.hangar.read_forbidden, "an action without a key: {}", told());
         let (reading, _) = &self.watch.servers[id];
         let seen = seen(&self.policy, &snapshot.hangar, reading, self.now);
-        assert!(!matches!(seen, Seen::Healthy | Seen::Unknown | Seen::Gone) || action.part == Part::Second, "acted on {seen:?}: {}", told());
+        assert!(
+            !matches!(seen, Seen::Healthy | Seen::Unknown | Seen::Gone) || action.part == Part::Second,
+            "acted on {seen:?}: {}",
+            told()
+        );
         let backoff = reading.rest.as_ref().and_then(|r| r.backoff_until).is_some_and(|until| self.now < until);
         if Job::starts(action) {
             let incident = &self.history.open[id];
@@ -279,7 +286,10 @@ impl World {
             self.acted.push(self.now);
             let window = self.policy.budgets.actions_window;
             let lately = self.acted.iter().filter(|at| self.now.duration_since(**at) < window).count();
-            assert!(self.stepped || lately <= usize::try_from(self.policy.budgets.actions.get()).unwrap(), "{lately} actions in one window");
+            assert!(
+                self.stepped || lately <= usize::try_from(self.policy.budgets.actions.get()).unwrap(),
+                "{lately} actions in one window"
+            );
         }
     }
 
@@ -298,7 +308,13 @@ impl World {
         self.record(if done.half && action.part == Part::First {
             Body::AttemptHalfDone { attempt_id }
         } else {
-            Body::AttemptReceipt { attempt_id, receipt: done.receipt, outcome: done.outcome, detail: String::new(), evidence: BTreeMap::new() }
+            Body::AttemptReceipt {
+                attempt_id,
+                receipt: done.receipt,
+                outcome: done.outcome,
+                detail: String::new(),
+                evidence: BTreeMap::new(),
+            }
         });
     }
 
@@ -336,9 +352,5 @@ impl World {
             job.due += by;
         }
         self.hangar.step_clock(by);
-    }
-
-    pub fn receipt_of(&self, rung: Rung) -> Option<Receipt> {
-        self.history.open.values().flat_map(|i| &i.attempts).rev().find(|a| a.action == rung).and_then(|a| a.receipt)
     }
 }

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hangar_medic::policy::{
-    DeadBlock, GroupReading, LogReading, Provenance, Reason, RestReading, Source, State, StopReason, Stops,
-};
+use hangar_medic::policy::{DeadBlock, GroupReading, LogReading, Provenance, Reason, RestReading, Source, State, StopReason, Stops};
 use jiff::{SignedDuration, Timestamp};
 
 pub const fn secs(n: i64) -> SignedDuration {
@@ -58,6 +56,8 @@ pub struct Server {
     pub starts: u32,
     pub group: Option<String>,
     pub in_rotation: bool,
+    /// Ready, and nothing comes through until it is started anew.
+    pub session_lost: bool,
     /// Moves with everything that a metrics read can show.
     pub changes: u64,
 }
@@ -83,6 +83,7 @@ impl Server {
             starts: 0,
             group: None,
             in_rotation: false,
+            session_lost: false,
             changes: 0,
         }
     }
@@ -130,7 +131,8 @@ impl Server {
                 self.log_dead = None;
                 self.saga = None;
                 self.in_rotation = self.group.is_some();
-                if self.upstream == Upstream::Works {
+                self.session_lost = self.upstream == Upstream::Lies;
+                if !self.session_lost {
                     self.last_healthy = Some(now);
                 }
                 self.show(State::Ready);
@@ -244,7 +246,7 @@ impl Hangar {
         for server in self.servers.values_mut().filter(|s| s.state == State::Ready) {
             if !server.alive {
                 server.die(Reason::Crashed, now);
-            } else if server.upstream == Upstream::Works {
+            } else if server.upstream == Upstream::Works && !server.session_lost {
                 server.last_healthy = Some(now);
             }
         }
@@ -288,7 +290,7 @@ impl Hangar {
         let waits = server.backoff_until().is_some_and(|until| now < until);
         let blocked = matches!(server.dead, Some((Reason::CapabilityBlocked, _)));
         match server.state {
-            State::Ready if server.alive && server.upstream == Upstream::Works => server.last_healthy = Some(now),
+            State::Ready if server.alive && server.upstream == Upstream::Works && !server.session_lost => server.last_healthy = Some(now),
             State::Ready if server.alive => {}
             State::Initializing | State::Degraded => {}
             State::Dead if waits || blocked => {}
@@ -344,7 +346,8 @@ impl Hangar {
     pub fn rest(&self, id: &str, now: Timestamp) -> Option<RestReading> {
         let s = self.servers.get(id)?;
         let has_block = self.version >= (2, 21, 0);
-        let until = s.backoff_until().filter(|until| s.state == State::Dead && now < *until && !matches!(s.dead, Some((Reason::Crashed, _))));
+        let until =
+            s.backoff_until().filter(|until| s.state == State::Dead && now < *until && !matches!(s.dead, Some((Reason::Crashed, _))));
         let dead = s.dead.filter(|_| has_block && s.state == State::Dead).map(|(reason, since)| DeadBlock {
             reason,
             since: Some(since),
@@ -367,11 +370,7 @@ impl Hangar {
         let s = self.servers.get(id)?;
         let provenance = |at| Provenance { source: Source::Log, at, file: "8:1".to_owned(), offset: Some(0) };
         let undeclared_tools = if s.blocked { vec!["extra".to_owned()] } else { Vec::new() };
-        Some(LogReading {
-            dead: s.log_dead.map(|(reason, at)| (reason, provenance(at))),
-            capability_blocked: s.blocked,
-            undeclared_tools,
-        })
+        Some(LogReading { dead: s.log_dead.map(|(reason, at)| (reason, provenance(at))), capability_blocked: s.blocked, undeclared_tools })
     }
 
     pub fn group(&self, id: &str, now: Timestamp) -> Option<GroupReading> {
@@ -411,5 +410,15 @@ impl Hangar {
             *server.stops.entry(StopReason::MaxRetriesExceeded).or_default() += 1;
         }
         server.die(reason, now);
+    }
+}
+
+impl Hangar {
+    /// A user's call has just brought it back.
+    pub fn revive(&mut self, id: &str, now: Timestamp) {
+        let server = self.servers.get_mut(id).unwrap();
+        server.upstream = Upstream::Works;
+        server.begin(now);
+        server.end(now, false);
     }
 }

@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use hangar_medic::policy::{Mode, Policy, Reason, Rung, State, StopReason};
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 
 use super::engine::World;
 use super::hangar::{Server, Upstream, secs};
@@ -44,7 +44,9 @@ pub fn command(world: &mut World, line: &str) {
     let now = world.now;
     if let Some(upstream) = upstream(name) {
         for id in ids(rest) {
-            world.hangar.servers.get_mut(id).unwrap().upstream = upstream;
+            let server = world.hangar.servers.get_mut(id).unwrap();
+            server.upstream = upstream;
+            server.session_lost |= upstream == Upstream::Lies;
         }
         return;
     }
@@ -54,12 +56,14 @@ pub fn command(world: &mut World, line: &str) {
         "call" => ids(rest).into_iter().for_each(|id| world.hangar.call(id, now)),
         "crash" => ids(rest).into_iter().for_each(|id| world.hangar.crash(id)),
         "notice" => notice(world, rest),
+        "revive" => ids(rest).into_iter().for_each(|id| world.hangar.revive(id, now)),
+        "reads" => world.journal.push(format!("= {} reads so far", world.reads)),
         "edit" => ids(rest).into_iter().for_each(|id| world.hangar.edit(id)),
         "remove" => ids(rest).into_iter().for_each(|id| drop(world.hangar.servers.remove(id))),
         "evict" => ids(rest).into_iter().for_each(|id| world.hangar.servers.get_mut(id).unwrap().in_rotation = false),
         "stop" => {
             let reason: StopReason = option(rest, "reason").unwrap_or("manual").parse().unwrap();
-            ids(rest).into_iter().for_each(|id| drop(world.hangar.stop(id, reason)));
+            ids(rest).into_iter().for_each(|id| assert!(world.hangar.stop(id, reason)));
         }
         "hangar" => match rest {
             ["down"] => world.hangar.down(now, None),
@@ -163,7 +167,6 @@ fn set(world: &mut World, words: &[&str]) {
 /// Runs a timeline and gives the journal.
 pub fn run(timeline: &str) -> World {
     let mut world = World::new(Policy::default());
-    let start: Timestamp = world.zero;
     let mut elapsed = SignedDuration::ZERO;
     for line in timeline.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#')) {
         let (at, what) = line.split_once(' ').unwrap();
@@ -180,7 +183,6 @@ pub fn run(timeline: &str) -> World {
             world.turn();
         }
     }
-    let _ = start;
     finish(&mut world);
     world
 }
@@ -241,7 +243,9 @@ scenarios! {
     a_server_lost_in_a_restart_is_brought_back
     a_start_that_takes_hangar_down_is_made_once
     a_third_failure_leaves_it_to_hangar
-    a_users_call_earns_the_credit
+    a_user_who_comes_between_our_look_and_our_start_earns_the_credit
+    a_user_who_comes_first_earns_the_credit
+    a_users_call_in_the_pause_between_two_starts_heals
     a_wrong_key_is_tried_no_more
     an_answer_of_200_is_no_recovery
     an_edited_definition_is_read_once
