@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::brake::{Braked, Budgets, Storm};
-use super::decide::{Decision, decide, next_slow_retry};
+use super::decide::{Decision, decide, next_slow_retry, only_to_look};
 use super::gate::Gate;
 use super::history::{Attempt, History, Incident, attempt_id};
 use super::hold::Hold;
@@ -14,7 +14,8 @@ use super::ladder::Rung;
 use super::limits::{Mode, Policy};
 use super::record::Body;
 use super::seen::{CONFIRM_WITHIN, REST_RETRY, Seen, looked_since, rest_unreadable, seen, seen_closely};
-use super::snapshot::{ServerReading, Snapshot};
+use super::snapshot::{ServerReading, Snapshot, State};
+use super::when::after;
 use super::words::words;
 
 words! {
@@ -184,7 +185,9 @@ impl<'a> Climber<'a> {
         for (id, server) in &snapshot.servers {
             let incident = self.history.open.get(id);
             let acted_at = incident.and_then(Incident::last_acted_at);
-            let watched = incident.is_some() || super::seen::suspect(self.policy, server, self.now);
+            // A hold order ends by a REST answer, not by the gauge.
+            let up_again = server.gauge == Some(State::Ready) && self.history.orders.contains_key(id);
+            let watched = incident.is_some() || up_again || super::seen::suspect(self.policy, server, self.now);
             let unseen = !looked_since(&snapshot.hangar, server, acted_at, self.now);
             if watched && (unseen || self.rest_outdated(server)) && self.may_read(server) {
                 if acted_at > snapshot.hangar.read_at {
@@ -199,14 +202,15 @@ impl<'a> Climber<'a> {
         if server.rest_outdated || (server.rest.is_none() && !server.rest_not_found) {
             return true;
         }
-        let starting = matches!(server.rest.as_ref().map(|r| r.state), Some(super::snapshot::State::Initializing));
+        let starting = matches!(server.rest.as_ref().map(|r| r.state), Some(State::Initializing));
         // While a dead server is being started the gauge does not move: only REST shows how it ends.
-        starting && server.rest.as_ref().is_some_and(|r| self.now.duration_since(r.at) >= REST_RETRY)
+        starting && server.rest.as_ref().is_some_and(|r| self.now.duration_since(r.at) >= REST_RETRY || r.at > self.now)
     }
 
     fn may_read(&mut self, server: &ServerReading) -> bool {
-        let Some(failed_at) = server.rest_failed_at else { return true };
-        let again = failed_at + REST_RETRY;
+        // A failure from the future (the clock stepped back) holds nothing up.
+        let Some(failed_at) = server.rest_failed_at.filter(|at| *at <= self.now) else { return true };
+        let again = after(failed_at, REST_RETRY);
         self.wake(Some(again));
         again <= self.now
     }
@@ -226,7 +230,10 @@ impl<'a> Climber<'a> {
         if seen == Seen::Unknown {
             return Standing::new(Phase::Watching, "the state is being read");
         }
-        if let Some(rung) = incident.would_act.iter().find(|r| !r.only_looks()) {
+        if matches!(seen, Seen::Healthy | Seen::Gone) {
+            return Standing::new(Phase::Watching, "ready again, but nothing healthy was seen since");
+        }
+        if let Some(rung) = incident.would_act.iter().find(|r| !r.only_looks()).filter(|_| self.policy.mode == Mode::Observe) {
             return Standing::held(Braked::new(Hold::ObserveOnly, None, format!("would do {rung}")));
         }
         match decide(self.policy, incident, &seen) {
@@ -242,7 +249,7 @@ impl<'a> Climber<'a> {
         let gate = Gate { policy: self.policy, snapshot: self.snapshot, history: self.history, now: self.now };
         let braked = gate
             .before_rung(incident, server, seen, rung)
-            .or_else(|| self.storm.hold(incident))
+            .or_else(|| self.storm.hold(incident).filter(|_| !only_to_look(incident, seen)))
             .or_else(|| gate.after_storm(incident, rung))
             .or_else(|| self.budgets.check(self.policy, &incident.mcp_server, rung))
             .or_else(|| gate.last(incident));
@@ -296,7 +303,13 @@ impl<'a> Climber<'a> {
         if self.snapshot.running.contains(&attempt.attempt_id) {
             return Standing::new(Phase::Acting, attempt.action.as_str());
         }
-        match super::halves::second(self.policy, self.snapshot, self.history, incident, attempt, server, seen, self.now) {
+        let second = super::halves::second(self.policy, self.snapshot, self.history, incident, attempt, server, seen, self.now);
+        if matches!(second, super::halves::Second::Due(_))
+            && let Some(braked) = self.second_held(incident, attempt)
+        {
+            return Standing::held(braked);
+        }
+        match second {
             super::halves::Second::Due(why) if self.confirmed(server) => {
                 let action = Action {
                     attempt_id: attempt.attempt_id.clone(),
@@ -311,7 +324,7 @@ impl<'a> Climber<'a> {
                 self.plan.steps.push(Step::Act(action));
                 return Standing::new(Phase::Acting, attempt.action.as_str());
             }
-            super::halves::Second::Due(why) => {
+            super::halves::Second::Due(why) | super::halves::Second::ReadAgain(why) => {
                 self.confirm(incident, server);
                 return Standing::new(Phase::Acting, why);
             }
@@ -328,6 +341,14 @@ impl<'a> Climber<'a> {
             super::verify::Verified::Settled(..) => {}
         }
         Standing::new(Phase::Settling, format!("{}: its proof is awaited", attempt.action))
+    }
+
+    /// What stops even the second half of an action that has begun. Its intent is durable and its budget booked.
+    fn second_held(&self, incident: &Incident, attempt: &Attempt) -> Option<Braked> {
+        let gate = Gate { policy: self.policy, snapshot: self.snapshot, history: self.history, now: self.now };
+        let observing = self.policy.mode == Mode::Observe;
+        let would = || Braked::new(Hold::ObserveOnly, None, format!("would finish {}", attempt.action));
+        gate.draining().or_else(|| observing.then(would)).or_else(|| gate.last(incident))
     }
 
     /// Both reads are young enough to act on.

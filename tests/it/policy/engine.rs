@@ -22,6 +22,7 @@ pub struct World {
     pub records: Vec<Record>,
     pub running: BTreeSet<String>,
     jobs: Vec<Job>,
+    pub sends: bool,
     pub medic_up: bool,
     pub draining: bool,
     pub log_unwritable: bool,
@@ -55,6 +56,7 @@ impl World {
             records: Vec::new(),
             running: BTreeSet::new(),
             jobs: Vec::new(),
+            sends: true,
             medic_up: true,
             draining: false,
             log_unwritable: false,
@@ -243,7 +245,7 @@ impl World {
         let slow = if action.slow_retry { ", slow" } else { "" };
         self.say(&action.mcp_server, format!("> {}{half}{slow}", action.rung));
         self.running.insert(action.attempt_id.clone());
-        let job = Job::begin(action, &mut self.hangar, self.now);
+        let job = if self.sends { Job::begin(action, &mut self.hangar, self.now) } else { Job::stillborn(action) };
         self.jobs.push(job);
     }
 

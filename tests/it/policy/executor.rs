@@ -37,6 +37,11 @@ impl Job {
         }
     }
 
+    /// The medic is about to send it, and never will.
+    pub fn stillborn(action: Action) -> Self {
+        Self { due: Timestamp::MAX, waits_for_start: false, answer: done(Receipt::Accepted, None), action }
+    }
+
     pub fn begin(action: Action, hangar: &mut Hangar, now: Timestamp) -> Self {
         let id = action.mcp_server.clone();
         let mut job = Self { due: now + TAKES, waits_for_start: false, answer: done(Receipt::Accepted, None), action };
@@ -47,8 +52,7 @@ impl Job {
                 job.answer = if sent { Done { half: true, ..job.answer } } else { done(Receipt::Refused, Some(Outcome::Error)) };
             }
             (Rung::LeaseRecovery, Part::Second) => {
-                hangar.rebalances += 1;
-                hangar.servers.get_mut(&id).unwrap().in_rotation = true;
+                hangar.rebalance(&id);
             }
             _ => match hangar.start(&id, now) {
                 StartAnswer::Ready => job.answer = job.started(),

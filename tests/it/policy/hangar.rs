@@ -56,6 +56,7 @@ pub struct Server {
     pub starts: u32,
     pub group: Option<String>,
     pub in_rotation: bool,
+    pub stays_out: bool,
     /// Ready, and nothing comes through until it is started anew.
     pub session_lost: bool,
     /// Moves with everything that a metrics read can show.
@@ -83,6 +84,7 @@ impl Server {
             starts: 0,
             group: None,
             in_rotation: false,
+            stays_out: false,
             session_lost: false,
             changes: 0,
         }
@@ -130,7 +132,7 @@ impl Server {
                 self.blocked = false;
                 self.log_dead = None;
                 self.saga = None;
-                self.in_rotation = self.group.is_some();
+                self.in_rotation = self.group.is_some() && !self.stays_out;
                 self.session_lost = self.upstream == Upstream::Lies;
                 if !self.session_lost {
                     self.last_healthy = Some(now);
@@ -420,5 +422,35 @@ impl Hangar {
         server.upstream = Upstream::Works;
         server.begin(now);
         server.end(now, false);
+    }
+}
+
+impl Hangar {
+    /// Degraded or initializing, and nothing goes on.
+    pub fn stick(&mut self, id: &str, state: State) {
+        let server = self.servers.get_mut(id).unwrap();
+        server.state = state;
+        server.alive = false;
+        server.show(state);
+    }
+
+    pub fn count_stop(&mut self, id: &str, reason: StopReason) {
+        let server = self.servers.get_mut(id).unwrap();
+        *server.stops.entry(reason).or_default() += 1;
+        server.changes += 1;
+    }
+
+    /// Out of its group's rotation until the group is rebalanced.
+    pub fn evict(&mut self, id: &str) {
+        let server = self.servers.get_mut(id).unwrap();
+        server.in_rotation = false;
+        server.stays_out = true;
+    }
+
+    pub fn rebalance(&mut self, id: &str) {
+        self.rebalances += 1;
+        let server = self.servers.get_mut(id).unwrap();
+        server.stays_out = false;
+        server.in_rotation = server.state == State::Ready;
     }
 }

@@ -56,11 +56,19 @@ pub fn command(world: &mut World, line: &str) {
         "call" => ids(rest).into_iter().for_each(|id| world.hangar.call(id, now)),
         "crash" => ids(rest).into_iter().for_each(|id| world.hangar.crash(id)),
         "notice" => notice(world, rest),
+        "stick" => {
+            let state: State = option(rest, "state").unwrap().parse().unwrap();
+            ids(rest).into_iter().for_each(|id| world.hangar.stick(id, state));
+        }
+        "count" => {
+            let reason: StopReason = option(rest, "reason").unwrap().parse().unwrap();
+            ids(rest).into_iter().for_each(|id| world.hangar.count_stop(id, reason));
+        }
         "revive" => ids(rest).into_iter().for_each(|id| world.hangar.revive(id, now)),
         "reads" => world.journal.push(format!("= {} reads so far", world.reads)),
         "edit" => ids(rest).into_iter().for_each(|id| world.hangar.edit(id)),
         "remove" => ids(rest).into_iter().for_each(|id| drop(world.hangar.servers.remove(id))),
-        "evict" => ids(rest).into_iter().for_each(|id| world.hangar.servers.get_mut(id).unwrap().in_rotation = false),
+        "evict" => ids(rest).into_iter().for_each(|id| world.hangar.evict(id)),
         "stop" => {
             let reason: StopReason = option(rest, "reason").unwrap_or("manual").parse().unwrap();
             ids(rest).into_iter().for_each(|id| assert!(world.hangar.stop(id, reason)));
@@ -136,6 +144,8 @@ fn fault(world: &mut World, words: &[&str]) {
         "metrics" => world.watch.faults.metrics = on,
         "rest" => world.watch.faults.rest = on,
         "log" => world.watch.faults.no_log = on,
+        // What is to be sent is written down, and then nothing happens.
+        "send" => world.sends = !on,
         "disk" => world.log_unwritable = on,
         "auth" => world.watch.faults.auth = on,
         "forbidden" => world.watch.faults.forbidden = on,
@@ -226,22 +236,42 @@ macro_rules! scenarios {
 
 scenarios! {
     a_block_between_stop_and_start_of_our_restart_is_respected
+    a_block_told_while_cold_after_a_restart_forbids
+    a_blocked_or_held_server_is_no_canary
     a_blocked_server_is_never_started
+    a_blocked_server_within_the_flap_window_still_gives_evidence
     a_blocking_rule_is_respected
+    a_canary_that_dies_again_proves_nothing
+    a_clock_that_steps_back_neither_repeats_nor_hangs
+    a_crash_after_the_second_start_was_sent_never_repeats_it
+    a_crash_before_the_stop_was_sent_spends_the_rung
+    a_crash_before_the_stop_was_written_down_is_told_by_the_counter
     a_crash_that_only_hangar_notices_is_brought_back
     a_failed_canary_stops_everything
     a_failed_start_is_repaired_after_its_backoff
+    a_given_up_counted_as_shutdown_is_no_stop
     a_given_up_server_gets_one_start_after_its_backoff
     a_given_up_server_that_stays_broken_is_exhausted_and_mended_later
+    a_group_with_nothing_to_select_is_left_to_hangar_once
+    a_hanging_upstream_is_waited_for
     a_killed_process_is_brought_back
+    a_late_word_of_a_block_forbids
     a_medic_killed_during_a_failing_start_does_not_start_again_at_once
     a_medic_killed_during_a_start_settles_what_it_sees
+    a_member_that_stays_out_is_rebalanced
+    a_process_that_is_there_after_all_was_a_false_alarm
     a_ready_server_that_does_nothing_needs_a_worker_restart
     a_reason_that_nobody_tells_is_held
+    a_removed_server_cancels
     a_second_failed_start_is_repaired_by_the_second_start
+    a_second_half_waits_out_observe_mode
     a_server_last_seen_dead_long_before_a_restart_is_idle
     a_server_lost_in_a_restart_is_brought_back
+    a_spent_budget_holds
+    a_spent_budget_of_all_servers_holds
     a_start_that_takes_hangar_down_is_made_once
+    a_stop_and_a_start_by_a_person_release_the_order
+    a_stopped_server_that_dies_is_held
     a_third_failure_leaves_it_to_hangar
     a_user_who_comes_between_our_look_and_our_start_earns_the_credit
     a_user_who_comes_first_earns_the_credit
@@ -251,11 +281,32 @@ scenarios! {
     an_edited_definition_is_read_once
     an_idle_server_that_goes_cold_is_left_alone
     an_operators_stop_is_respected_through_restarts
+    an_unwritable_log_holds
+    dead_again_after_a_restart_and_then_cold_is_no_loss
     dead_again_soon_climbs_from_the_next_rung
+    degraded_and_initializing_within_their_bounds_open_nothing
+    degraded_past_its_bound_needs_a_worker_restart
+    draining_holds_paused
+    draining_leaves_the_second_half_to_the_next_medic
+    exhausted_once_given_up_again_gets_its_one_start
     hangar_down_for_half_a_minute_changes_nothing
     hangar_is_left_alone_while_it_retries
+    initializing_past_its_bound_needs_a_worker_restart
+    left_cold_by_us_is_started_after_all
+    liveness_says_nothing_of_a_remote_server
+    neighbours_wait_for_each_other
+    never_retried_slowly_where_the_period_is_zero
+    no_more_are_under_way_at_once_than_allowed
+    no_permission_to_read_holds
+    observe_mode_says_what_it_would_do
+    one_failing_poll_changes_nothing
     only_the_dead_member_of_a_group_is_touched
     reaped_as_idle_within_the_settle_window_is_a_recovery
+    rest_that_cannot_be_read_holds_still
+    several_restarts_of_hangar_in_a_row
     the_next_medic_does_the_second_half
+    took_hangar_down_is_released_by_nobody_but_a_person
     twenty_deaths_release_after_the_canary
+    what_was_only_observed_is_done_once_acting_is_allowed
+    without_its_rung_there_is_no_slow_retry
 }
