@@ -11,6 +11,7 @@ use super::reason::{Provenance, Reason};
 use super::record::{Body, Closed, HoldCause, Outcome, Receipt, Record};
 use super::snapshot::Stops;
 use super::symptom::Symptom;
+use super::when::before;
 
 /// One try, folded from its records.
 #[derive(Debug, Clone, PartialEq)]
@@ -96,6 +97,12 @@ impl Incident {
     #[must_use]
     pub fn symptom(&self) -> Symptom {
         self.symptoms.last().copied().unwrap_or(Symptom::ServerNotSeenHealthy)
+    }
+
+    /// When our last action at Hangar ended, or its first half. What was seen before that tells nothing of what came of it.
+    #[must_use]
+    pub fn last_acted_at(&self) -> Option<Timestamp> {
+        self.attempts.iter().filter(|a| !a.action.only_looks()).flat_map(|a| [a.half_done_at, a.receipt_at]).flatten().max()
     }
 
     /// The attempt under way, if any.
@@ -222,7 +229,7 @@ impl History {
         }
         // A storm outlives its window as long as one of its incidents is open.
         let oldest_open = self.open.values().map(|i| i.opened_at).min().unwrap_or(now);
-        let keep_from = oldest_open.min(now) - policy.storm.window.min(SignedDuration::from_hours(24));
+        let keep_from = before(oldest_open.min(now), policy.storm.window.min(SignedDuration::from_hours(24)));
         while self.opened.front().is_some_and(|o| o.at < keep_from) || self.opened.len() > WINDOW_ENTRIES_MAX {
             self.opened.pop_front();
         }
@@ -273,6 +280,10 @@ impl History {
             attempts: Vec::new(),
             would_act: BTreeSet::new(),
         };
+        // A recovery that did not last proves nothing in a storm.
+        if let Some(before) = self.opened.iter_mut().rev().find(|o| Some(&o.incident_id) == reopens.as_ref()) {
+            before.recovered = false;
+        }
         let opened = OpenedAt { at: record.at, mcp_server: mcp_server.clone(), incident_id: incident_id.clone(), recovered: false };
         self.opened.push_back(opened);
         self.closed.remove(mcp_server);

@@ -17,6 +17,7 @@ mod snapshot;
 mod stops;
 mod symptom;
 mod verify;
+mod when;
 mod words;
 
 pub use history::{Acted, Attempt, History, HoldOrder, Incident, OpenedAt, attempt_id, incident_id, server_of, valid_server_id};

@@ -14,5 +14,6 @@ mod config;
 mod e2e;
 mod hangar;
 mod log;
+mod policy;
 mod server;
 mod support;
