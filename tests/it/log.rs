@@ -1,2 +1,3 @@
 //! Hangar's log, on real bytes.
 mod corpus;
+mod rotation;

@@ -162,10 +162,11 @@ fn the_console_log_says_the_same_and_where_text_is_printed_raw_never_more() {
     let mut missed = Vec::new();
     for scenario in scenarios() {
         let raw_text = scenario.name.starts_with("2.20.0");
-        check(&scenario, &scenario.console, |said, truth| match raw_text {
-            true => said.keys().all(|id| truth.contains_key(id)),
-            false => agrees(said, truth),
-        });
+        check(
+            &scenario,
+            &scenario.console,
+            |said, truth| if raw_text { said.keys().all(|id| truth.contains_key(id)) } else { agrees(said, truth) },
+        );
         let end = |log: &[u8]| {
             let (mut reader, mut splitter) = (Reader::new(InputFormat::Auto), Splitter::default());
             splitter.feed(log, &mut |offset, line| reader.line(line, offset, &mut |_| {}));

@@ -42,10 +42,11 @@ pub(super) enum Step {
 
 impl Open {
     fn new(candidate: Candidate, offset: u64, skipping: bool) -> io::Result<Self> {
+        let id = candidate.id();
         let mut head = candidate.head;
         head.truncate(usize::try_from(offset).unwrap_or(usize::MAX));
         let mut open = Self {
-            id: candidate.id(),
+            id,
             file: candidate.file,
             head,
             guard: Vec::new(),
