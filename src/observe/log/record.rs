@@ -251,6 +251,29 @@ impl Meaning<'_> {
     }
 }
 
+/// Reads an event's name back as one of those that [`Meaning::event`] gives.
+pub(super) fn event_name<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<&'static str, D::Error> {
+    let word = Cow::<'de, str>::deserialize(deserializer)?;
+    EVENT_NAMES.iter().find(|name| **name == word).copied().ok_or_else(|| serde::de::Error::custom("unknown event"))
+}
+
+const EVENT_NAMES: [&str; 14] = [
+    "mcp_server_started",
+    "mcp_server_dead",
+    "mcp_server_degraded",
+    "mcp_server_degraded_by_health_check",
+    "mcp_server_start_failed",
+    "mcp_server_start_failed_after_stop",
+    "mcp_server_given_up",
+    "capability_drift_detected",
+    "mcp_server_idle_shutdown",
+    "lifecycle_state_restored",
+    "McpServerStopped",
+    "mcp_server_stopped_for_reload",
+    "mcp_server_removed",
+    "mcp_server_replaced",
+];
+
 /// Whether `id` is one that Hangar can have: `^[a-zA-Z][a-zA-Z0-9_-]{0,63}$`.
 #[must_use]
 pub fn is_id(id: &str) -> bool {

@@ -18,7 +18,10 @@ use std::time::{Duration, Instant};
 pub use checkpoint::{Checkpoint, FilePosition, Prefix};
 pub use follow::{Follower, ServerState, Update, follow};
 use open::{Open, Step};
+use serde::{Deserialize, Serialize};
 use siblings::Candidate;
+
+use super::ReaderState;
 
 /// On a first start no more than this is read of the file's end.
 pub const FIRST_READ_MAX: u64 = 64 << 20;
@@ -30,7 +33,7 @@ const OPEN_MAX: usize = 16;
 const POLL_BYTES: usize = 1 << 20;
 
 /// Which file a line is from.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FileId {
     pub device: u64,
     pub inode: u64,
@@ -132,9 +135,11 @@ impl Tail {
     pub fn checkpoint(&self) -> Checkpoint {
         match &self.start {
             Start::Resume(checkpoint) => checkpoint.clone(),
-            Start::First | Start::Done => {
-                Checkpoint { files: self.files.iter().map(Open::position).collect(), known: self.known.iter().cloned().collect() }
-            }
+            Start::First | Start::Done => Checkpoint {
+                files: self.files.iter().map(Open::position).collect(),
+                known: self.known.iter().cloned().collect(),
+                reader: ReaderState::default(),
+            },
         }
     }
 
