@@ -46,7 +46,7 @@ impl Reader {
     pub fn line(&mut self, line: &[u8], offset: u64, tell: &mut dyn FnMut(Told)) {
         let Self { frames, classifier } = self;
         frames.line(line, offset, &mut |inner| match inner {
-            Inner::Line { form, line, offset } => classifier.line(form, line, offset).for_each(&mut *tell),
+            Inner::Line { form, line, offset } => classifier.feed(form, line, offset, tell),
             Inner::Mistaken => {
                 *classifier = Classifier::starting_in(classifier.file());
                 tell(Told::retraction(classifier.file(), offset));

@@ -48,7 +48,7 @@ fn a_json_line_counts_only_if_event_logger_and_level_belong_together() {
         record("mcp_server_given_up", "warning", "mcp_hangar.application.event_handlers.alert_handler", &given_up),
         record("mcp_server_given_up", "warning", "mcp_hangar.domain.model.mcp_server_group", &given_up),
         record("mcp_server_given_up ", "warning", MODEL, &given_up),
-        record("mcp_server_given_up", "warning", MODEL, &[("mcp_server_id", json!("api\n"))]),
+        record("mcp_server_given_up", "warning", MODEL, &[("mcp_server_id", json!("api\n\n"))]),
         record("mcp_server_given_up", "warning", MODEL, &[("mcp_server_id", json!("1api"))]),
         record("mcp_server_given_up", "warning", MODEL, &[("mcp_server_id", json!("a".repeat(65)))]),
         record("mcp_server_given_up", "warning", MODEL, &[("mcp_server_id", json!(["api"]))]),
@@ -68,6 +68,15 @@ fn a_json_line_counts_only_if_event_logger_and_level_belong_together() {
         record("mcp_server_dead: api", "warning", MODEL, &[]).replace("\"level\"", "\"event\":\"y\",\"level\""),
     ] {
         assert_eq!(dead_now(&line), 0, "{line}");
+    }
+}
+
+#[test]
+fn an_id_that_ends_with_a_newline_is_a_server_of_its_own() {
+    let json = record("mcp_server_dead: api\n", "warning", MODEL, &[]);
+    let console = console(AT, "warning", "mcp_server_dead: api\n", MODEL, &[SERVICE]);
+    for log in [json, console] {
+        assert_eq!(end(log.as_bytes()).into_keys().collect::<Vec<_>>(), ["api\n"], "{log}");
     }
 }
 

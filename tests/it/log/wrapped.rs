@@ -107,7 +107,9 @@ fn wrapped_logs_tell_the_same_at_the_offsets_of_their_outer_lines() {
     for scenario in scenarios() {
         for log in [&scenario.json, &scenario.console] {
             let name = &scenario.name;
-            for part in [16 * 1024, 97] {
+            // The short parts take long to try; these two have all kinds of lines.
+            let parts: &[usize] = if name.ends_with("forge") || name.ends_with("/capability") { &[16 * 1024, 97] } else { &[16 * 1024] };
+            for part in parts.iter().copied() {
                 same(name, log, &cri(log, part));
                 same(name, log, &docker(log, part));
                 same(name, log, &journald(log, part));
