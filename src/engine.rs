@@ -91,6 +91,8 @@ pub struct Engine {
     /// Bodies that must be appended before anything else happens; an attempt stays in `running` until its receipt is in.
     pending: VecDeque<(Vec<Body>, Option<String>)>,
     log_unwritable: bool,
+    /// Servers whose incidents wait for the attempt log.
+    unwritten: BTreeSet<String>,
     draining: bool,
     tasks: JoinSet<Brought>,
     reading: BTreeSet<Read>,
@@ -126,6 +128,7 @@ impl Engine {
             running: BTreeSet::new(),
             pending: VecDeque::new(),
             log_unwritable: false,
+            unwritten: BTreeSet::new(),
             draining: false,
             tasks: JoinSet::new(),
             reading: BTreeSet::new(),
@@ -217,10 +220,13 @@ impl Engine {
                 self.publish(&plan, &snapshot);
                 return wake_at;
             }
-            if !self.append(records).await {
+            if !self.append(records.clone()).await {
+                let opened = |body: &Body| if let Body::IncidentOpened { mcp_server, .. } = body { Some(mcp_server.clone()) } else { None };
+                self.unwritten = records.iter().filter_map(opened).collect();
                 self.publish(&plan, &snapshot);
                 return None;
             }
+            self.unwritten.clear();
         }
         tracing::error!(rounds = ROUNDS_MAX, "bookkeeping does not come to rest; nothing is done until something changes");
         None
@@ -554,7 +560,7 @@ impl Engine {
         self.tell_standings(plan);
         self.parts.metrics.set_attempt_log_writable(!self.log_unwritable);
         self.parts.metrics.set_storm(plan.storm);
-        let live = Live::new(plan, snapshot, &self.history, &self.board);
+        let live = Live::new(plan, snapshot, &self.history, &self.board).unwritable(self.log_unwritable, &self.unwritten, &self.history);
         live.measure(&self.parts.metrics, &self.history);
         self.parts.live.set(live);
     }

@@ -1,6 +1,6 @@
 //! What the loop shows to the server: replaced as a whole after each turn, read without waiting.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{PoisonError, RwLock};
 
 use jiff::Timestamp;
@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use crate::metrics::{Metrics, OpenIncident};
 use crate::observe::board::Board;
-use crate::policy::{History, HoldOrder, Phase, Plan, Snapshot, Standing};
+use crate::policy::{History, Hold, HoldOrder, Phase, Plan, Snapshot, Standing};
 
 /// The daemon at the end of its last turn.
 #[derive(Debug, Clone, Default)]
@@ -35,6 +35,18 @@ impl Live {
             process_start: board.process_start(),
             version: board.version(),
         }
+    }
+
+    /// While the attempt log refuses, everything that is or would be an incident is held for that.
+    pub(super) fn unwritable(mut self, refuses: bool, unwritten: &BTreeSet<String>, history: &History) -> Self {
+        if refuses {
+            for id in history.open.keys().chain(unwritten) {
+                let why = "the attempt log cannot be written: nothing acts until it can";
+                let held = Standing { hold: Some(Hold::LogUnwritable), ..Standing::new(Phase::Held, why) };
+                self.standings.insert(id.clone(), held);
+            }
+        }
+        self
     }
 
     pub(super) fn measure(&self, metrics: &Metrics, history: &History) {

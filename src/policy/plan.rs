@@ -13,7 +13,7 @@ use super::keep;
 use super::ladder::Rung;
 use super::limits::{Mode, Policy};
 use super::record::Body;
-use super::seen::{CONFIRM_WITHIN, REST_RETRY, Seen, looked_since, rest_unreadable, seen, seen_closely};
+use super::seen::{CONFIRM_WITHIN, REST_RETRY, Seen, cold_unexplained, looked_since, rest_unreadable, seen, seen_closely};
 use super::snapshot::{ServerReading, Snapshot, State};
 use super::when::after;
 use super::words::words;
@@ -197,6 +197,9 @@ impl<'a> Climber<'a> {
             let up_again = server.gauge == Some(State::Ready) && self.history.orders.contains_key(id);
             let watched = incident.is_some() || up_again || super::seen::suspect(self.policy, server, self.now);
             let unseen = !looked_since(&snapshot.hangar, server, acted_at, self.now);
+            if incident.is_some() && cold_unexplained(&snapshot.hangar, server) {
+                self.read(Read::Metrics);
+            }
             if watched && (unseen || self.rest_outdated(server)) && self.may_read(server) {
                 if acted_at > snapshot.hangar.read_at {
                     self.read(Read::Metrics);
@@ -332,8 +335,12 @@ impl<'a> Climber<'a> {
                 self.plan.steps.push(Step::Act(action));
                 return Standing::new(Phase::Acting, attempt.action.as_str());
             }
-            super::halves::Second::Due(why) | super::halves::Second::ReadAgain(why) => {
+            super::halves::Second::Due(why) => {
                 self.confirm(incident, server);
+                return Standing::new(Phase::Acting, why);
+            }
+            super::halves::Second::ReadAgain(why) => {
+                self.read_again(incident, server);
                 return Standing::new(Phase::Acting, why);
             }
             super::halves::Second::Wait(until) => {
@@ -345,7 +352,7 @@ impl<'a> Climber<'a> {
         let verified = super::verify::verify(self.policy, &self.snapshot.hangar, incident, attempt, server, seen, self.now);
         match verified {
             super::verify::Verified::Pending(until) => self.wake(until),
-            super::verify::Verified::ReadAgain => self.confirm(incident, server),
+            super::verify::Verified::ReadAgain => self.read_again(incident, server),
             super::verify::Verified::Settled(..) => {}
         }
         Standing::new(Phase::Settling, format!("{}: its proof is awaited", attempt.action))
@@ -361,13 +368,38 @@ impl<'a> Climber<'a> {
 
     /// Both reads are young enough to act on.
     fn confirmed(&self, server: &ServerReading) -> bool {
-        let young = |at: Timestamp| self.now.duration_since(at) <= CONFIRM_WITHIN && at <= self.now;
-        !server.rest_outdated && server.rest.as_ref().is_some_and(|r| young(r.at)) && self.snapshot.hangar.read_at.is_some_and(young)
+        self.metrics_young() && self.rest_young(server)
     }
 
-    fn confirm(&mut self, incident: &Incident, server: &ServerReading) {
+    fn young(&self, at: Timestamp) -> bool {
+        at <= self.now && self.now.duration_since(at) <= CONFIRM_WITHIN
+    }
+
+    fn metrics_young(&self) -> bool {
+        self.snapshot.hangar.read_at.is_some_and(|at| self.young(at))
+    }
+
+    fn rest_young(&self, server: &ServerReading) -> bool {
+        !server.rest_outdated && server.rest.as_ref().is_some_and(|r| self.young(r.at))
+    }
+
+    /// Reads both again: what was read before a window ended says nothing of its end.
+    fn read_again(&mut self, incident: &Incident, server: &ServerReading) {
         if self.may_read(server) {
             self.read(Read::Metrics);
+            self.read(Read::Server(incident.mcp_server.clone()));
+        }
+    }
+
+    /// Reads again what is too old to act on, and only that: where one read is slow the other must not wait for it for ever.
+    fn confirm(&mut self, incident: &Incident, server: &ServerReading) {
+        if !self.may_read(server) {
+            return;
+        }
+        if !self.metrics_young() {
+            self.read(Read::Metrics);
+        }
+        if !self.rest_young(server) {
             self.read(Read::Server(incident.mcp_server.clone()));
         }
     }

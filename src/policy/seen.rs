@@ -50,7 +50,15 @@ pub fn seen(policy: &Policy, hangar: &HangarReading, server: &ServerReading, now
 /// Judges a server under an incident. There the gauge alone is too little, and so is a look from before our last action ended.
 #[must_use]
 pub fn seen_closely(policy: &Policy, hangar: &HangarReading, incident: &Incident, server: &ServerReading, now: Timestamp) -> Seen {
-    if looked_since(hangar, server, incident.last_acted_at(), now) { seen(policy, hangar, server, now) } else { Seen::Unknown }
+    let known = looked_since(hangar, server, incident.last_acted_at(), now) && !cold_unexplained(hangar, server);
+    if known { seen(policy, hangar, server, now) } else { Seen::Unknown }
+}
+
+/// REST reads cold, and the metrics that count stops are from before: it may be somebody's stop.
+#[must_use]
+pub fn cold_unexplained(hangar: &HangarReading, server: &ServerReading) -> bool {
+    let cold_at = server.rest.as_ref().filter(|r| r.state == State::Cold).map(|r| r.at);
+    cold_at.is_some_and(|at| hangar.read_at.is_none_or(|read| read < at))
 }
 
 /// Whether the metrics and the server's REST answer are current and not older than `since`.
@@ -159,4 +167,4 @@ fn provenance(source: Source, at: Timestamp) -> Provenance {
 pub const REST_RETRY: SignedDuration = SignedDuration::from_secs(5);
 
 /// How old the confirming reads may be when an action is sent.
-pub const CONFIRM_WITHIN: SignedDuration = SignedDuration::from_secs(5);
+pub const CONFIRM_WITHIN: SignedDuration = SignedDuration::from_secs(1);

@@ -32,6 +32,19 @@ pub(super) async fn capability_refresh(hangar: &HangarClient, server: &str) -> D
         Err(e) if matches!(e.fault, Fault::Auth(_)) => return looked_in_vain(&e),
         Err(e) => note(&mut not_read, "principal", &e),
     }
+    match hangar.tools(server).await {
+        Ok(tools) => {
+            evidence.insert("exposed_tools".to_owned(), names(&tools));
+        }
+        Err(e) => note(&mut not_read, "exposed_tools", &e),
+    }
+    match hangar.logs(server, LOG_LINES).await {
+        Ok(lines) => {
+            evidence.insert("server_log".to_owned(), log(&lines));
+        }
+        Err(e) => note(&mut not_read, "server_log", &e),
+    }
+    // Last, so that the next rung acts on what was read a moment ago.
     let mut done = match hangar.server(server).await {
         Ok(detail) => looked(detail.reading),
         Err(e) => {
@@ -43,20 +56,6 @@ pub(super) async fn capability_refresh(hangar: &HangarClient, server: &str) -> D
         evidence.insert("state".to_owned(), Value::from(reading.state.as_str()));
         evidence.insert("alive".to_owned(), Value::from(reading.alive));
         evidence.insert("consecutive_failures".to_owned(), reading.consecutive_failures.map_or(Value::Null, Value::from));
-    }
-    if !done.not_found {
-        match hangar.tools(server).await {
-            Ok(tools) => {
-                evidence.insert("exposed_tools".to_owned(), names(&tools));
-            }
-            Err(e) => note(&mut not_read, "exposed_tools", &e),
-        }
-        match hangar.logs(server, LOG_LINES).await {
-            Ok(lines) => {
-                evidence.insert("server_log".to_owned(), log(&lines));
-            }
-            Err(e) => note(&mut not_read, "server_log", &e),
-        }
     }
     for key in ["principal", "exposed_tools", "server_log", "state", "consecutive_failures"] {
         evidence.entry(key.to_owned()).or_insert(Value::Null);
