@@ -313,3 +313,68 @@ proptest! {
         });
     }
 }
+
+/// Records in the store that starts are timed on; `tests/soak.sh` asks for a million.
+fn many() -> i64 {
+    std::env::var("HANGAR_MEDIC_TEST_RECORDS").map_or(40_000, |n| n.parse().unwrap())
+}
+
+#[test]
+fn a_start_reads_what_the_windows_need_and_not_the_whole_log() {
+    run(async {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(dir.path()).await;
+        let records = many();
+        store.append(at(0), "sidecar", vec![opened("old", 0, Reason::CapabilityBlocked), held("kept")]).await.unwrap();
+        let servers: Vec<String> = (0..1000).map(|n| format!("server-{n}")).collect();
+        let begun = Instant::now();
+        // An incident a minute, in batches of a hundred.
+        for batch in 0..records / 800 {
+            let bodies = (0..100).flat_map(|n| whole(&servers[usize::try_from((batch * 100 + n) % 1000).unwrap()], (batch * 100 + n) * 60));
+            store.append(at(batch * 6000), "sidecar", bodies.collect()).await.unwrap();
+        }
+        let filled = begun.elapsed();
+        store.close().await;
+        let now = at(records / 8 * 60);
+        let timed = |what: &str, begun: Instant| eprintln!("{records} records: {what} {:?}", begun.elapsed());
+        eprintln!("filled in {filled:?}, {} bytes", std::fs::metadata(dir.path().join("medic.db")).unwrap().len());
+
+        let begun = Instant::now();
+        let store = open(dir.path()).await;
+        timed("open", begun);
+        let history = store.history(&Policy::default(), now).await.unwrap();
+        timed("open and history", begun);
+        let (opening, begun) = (begun.elapsed(), Instant::now());
+        assert_eq!(history.open.keys().collect::<Vec<_>>(), ["old"]);
+        assert_eq!(history.orders.keys().collect::<Vec<_>>(), ["kept"]);
+        let counts = store.counts().await.unwrap();
+        timed("counts", begun);
+        assert_eq!(counts.closed[&Closed::Recovered], u64::try_from(records / 800 * 100).unwrap());
+        let begun = Instant::now();
+        assert_eq!(store.incidents(IncidentState::All, 1000).await.unwrap().len(), 1000);
+        timed("the newest 1000 incidents", begun);
+        let begun = Instant::now();
+        store.incidents(IncidentState::Open, 1000).await.unwrap();
+        timed("open incidents", begun);
+        let begun = Instant::now();
+        assert_eq!(store.attempts(None, 1000).await.unwrap().len(), 1000);
+        timed("the newest 1000 attempts", begun);
+        let mut slowest = Duration::ZERO;
+        let begun = Instant::now();
+        for second in 0..50 {
+            let begun = Instant::now();
+            store.append(now, "sidecar", vec![held("x")]).await.unwrap();
+            slowest = slowest.max(begun.elapsed());
+            let _ = second;
+        }
+        eprintln!("append: mean {:?}, slowest {slowest:?}", begun.elapsed() / 50);
+        let begun = Instant::now();
+        let report = store.verify(&mut |_| {}).await.unwrap();
+        timed("verify", begun);
+        assert_eq!((report.fault, report.index_fault), (None, None));
+        let begun = Instant::now();
+        store.check_pages().await.unwrap();
+        timed("quick_check", begun);
+        let _ = opening;
+    });
+}
