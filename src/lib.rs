@@ -2,6 +2,16 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test stops at its first surprise"))]
 
 pub mod attempt_log;
+pub mod cli;
 pub mod clock;
+pub mod config;
+pub mod engine;
+pub mod execute;
+pub mod hangar;
+pub mod metrics;
 pub mod observe;
 pub mod policy;
+pub mod run;
+pub mod server;
+pub mod supervise;
+pub mod telemetry;

@@ -1,2 +1,130 @@
 //! Parses the command line and runs.
-fn main() {}
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Parser;
+use hangar_medic::attempt_log::{AttemptLog, Store};
+use hangar_medic::cli::args::{AttemptsCommand, INVALID, IncidentState, IncidentsCommand, LadderArgs, OK, RunArgs};
+use hangar_medic::cli::client::Medic;
+use hangar_medic::cli::{Cli, Command, attempts, check_config, classify, incidents, ladder};
+use hangar_medic::{config, policy, run, telemetry};
+
+/// Few threads: one runs the engine, the other the server.
+const WORKERS: usize = 2;
+/// After this nobody waits for a blocked thread any more.
+const SHUTDOWN: Duration = Duration::from_secs(1);
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match dispatch(cli.command) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) if is_closed_pipe(&error) => ExitCode::from(OK),
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "hangar-medic: {error:#}");
+            ExitCode::from(INVALID)
+        }
+    }
+}
+
+/// `hangar-medic … | head` is no failure.
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe))
+}
+
+fn dispatch(command: Command) -> anyhow::Result<u8> {
+    let mut out = std::io::stdout();
+    match command {
+        Command::Run(args) => return daemon(args),
+        Command::CheckConfig(args) => return Ok(check_config::run(&args, &mut out, &mut std::io::stderr().lock())?),
+        Command::Classify(args) => classify::run(&args, &mut out)?,
+        Command::Ladder(args) => return print_ladder(&args, &mut out),
+        Command::Incidents(command) => block_on(print_incidents(command, &mut out))??,
+        Command::Attempts(command) => return block_on(attempts_command(command, &mut out))?,
+    }
+    Ok(OK)
+}
+
+fn daemon(args: RunArgs) -> anyhow::Result<u8> {
+    let file = args.config_file.as_deref();
+    let config = match config::load(file, &args.overrides.into()) {
+        Ok(config) => config,
+        Err(faults) => {
+            let mut err = std::io::stderr().lock();
+            for fault in &faults {
+                writeln!(err, "{}", fault.about(file))?;
+            }
+            return Ok(INVALID);
+        }
+    };
+    telemetry::init(config.log.level, config.log.format)?;
+    for warning in &config.warnings {
+        tracing::warn!(event = "config_warning", "{warning}");
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build().context("no runtime")?;
+    let ended = runtime.block_on(run::run(config));
+    runtime.shutdown_timeout(SHUTDOWN);
+    ended?;
+    Ok(OK)
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> anyhow::Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
+    Ok(runtime.block_on(future))
+}
+
+fn print_ladder(args: &LadderArgs, out: &mut dyn Write) -> anyhow::Result<u8> {
+    let policy = match &args.config_file {
+        None => policy::Policy::default(),
+        Some(file) => match config::load(Some(file), &config::Overrides::default()) {
+            Ok(config) => config.policy,
+            Err(faults) => {
+                let mut err = std::io::stderr().lock();
+                for fault in &faults {
+                    writeln!(err, "{}", fault.about(Some(file)))?;
+                }
+                return Ok(INVALID);
+            }
+        },
+    };
+    ladder::print_ladder(out, &policy::ladder_document(|rung| policy.rung(rung).is_some()), args.format.format)?;
+    Ok(OK)
+}
+
+async fn print_incidents(command: IncidentsCommand, out: &mut dyn Write) -> anyhow::Result<()> {
+    match command {
+        IncidentsCommand::List(args) => {
+            let state = match args.state {
+                IncidentState::Open => "open",
+                IncidentState::Closed => "closed",
+                IncidentState::All => "all",
+            };
+            let found = Medic::new(&args.daemon.medic_url)?.incidents(state).await?;
+            incidents::print_incidents(out, &found, args.format.format)?;
+        }
+        IncidentsCommand::Show(args) => {
+            let medic = Medic::new(&args.daemon.medic_url)?;
+            let incident = medic.incident(&args.id).await?;
+            let tried = medic.attempts(Some(&args.id)).await?;
+            incidents::print_incident(out, &incident, &tried, args.format.format)?;
+        }
+    }
+    Ok(())
+}
+
+async fn attempts_command(command: AttemptsCommand, out: &mut (dyn Write + Send)) -> anyhow::Result<u8> {
+    match command {
+        AttemptsCommand::List(args) => {
+            let found = Medic::new(&args.daemon.medic_url)?.attempts(args.incident.as_deref()).await?;
+            attempts::print_attempts(out, &found, args.format.format)?;
+        }
+        AttemptsCommand::Export(args) => {
+            let store = Store::open_read_only(&args.store.storage_path, None).await?;
+            store.export(out).await?;
+        }
+        AttemptsCommand::Verify(args) => return attempts::verify(&args, out).await,
+    }
+    Ok(OK)
+}

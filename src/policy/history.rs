@@ -72,6 +72,8 @@ pub struct Incident {
     pub opened_at: Timestamp,
     pub symptoms: Vec<Symptom>,
     pub reason: Reason,
+    /// When this reason became known.
+    pub reason_at: Timestamp,
     pub provenance: Option<Provenance>,
     pub since: Timestamp,
     pub reopens: Option<String>,
@@ -162,7 +164,10 @@ impl History {
                         incident.symptoms.retain(|s| s != symptom);
                         incident.symptoms.push(*symptom);
                     }
-                    incident.reason = *reason;
+                    if incident.reason != *reason {
+                        incident.reason = *reason;
+                        incident.reason_at = record.at;
+                    }
                     incident.provenance.clone_from(provenance);
                 }
             }
@@ -254,6 +259,7 @@ impl History {
             opened_at: record.at,
             symptoms: vec![*symptom],
             reason: *reason,
+            reason_at: record.at,
             provenance: provenance.clone(),
             since: *since,
             reopens: reopens.clone(),

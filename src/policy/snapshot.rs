@@ -1,6 +1,6 @@
 //! What is known of the world at one instant. Built by `observe`, read by `plan`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -69,10 +69,13 @@ pub struct RestReading {
     pub consecutive_failures: Option<u32>,
     /// When the running process was started (`meta.started_at`), if Hangar says.
     pub started_at: Option<Timestamp>,
+    /// No start before this: `dead.retry_allowed_at`, or where there is no `dead` block (2.20.0) what the health block
+    /// implies (min(60, 2^failures) s +10 % after the last failure while `can_retry` is false).
+    pub backoff_until: Option<Timestamp>,
 }
 
 /// What Hangar's log tells of a server at its end.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LogReading {
     /// Dead, and why, if the log shows it dead at its end.
     pub dead: Option<(Reason, Provenance)>,
@@ -108,8 +111,10 @@ pub struct ServerReading {
     pub rest: Option<RestReading>,
     /// Hangar answered that it does not know this server.
     pub rest_not_found: bool,
-    /// The gauge or the process changed since the REST answer: it must be read again.
+    /// The gauge, a counter or the process changed since the REST answer: it must be read again.
     pub rest_outdated: bool,
+    /// The last REST read of this server failed then; it is not repeated at once.
+    pub rest_failed_at: Option<Timestamp>,
     pub log: Option<LogReading>,
     pub group: Option<GroupReading>,
 }
@@ -151,6 +156,8 @@ pub struct Snapshot {
     pub hangar: HangarReading,
     /// Suspects and the subjects of open incidents and hold orders only.
     pub servers: BTreeMap<String, ServerReading>,
+    /// Attempts whose executor is at work in this process. An open attempt that is not here is an orphan of a crash.
+    pub running: BTreeSet<String>,
     /// The attempt log refused its last write.
     pub log_unwritable: bool,
     /// SIGTERM was heard: no new action.

@@ -1,4 +1,16 @@
-//! The integration tests, in one binary since each one is linked anew.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic, reason = "a test stops at its first surprise")]
+//! Every integration test, in one binary since each one is linked anew. `tests/run.sh` makes what they need.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::missing_panics_doc,
+    clippy::cast_precision_loss,
+    reason = "a test stops at its first surprise"
+)]
 
 mod attempt_log;
+mod e2e;
+mod log;
+mod server;
+mod support;

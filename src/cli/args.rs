@@ -1,0 +1,267 @@
+//! Every command and flag, with Prometheus' habits: dotted long flags, no short ones.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::config::{LogFormat, LogLevel, Overrides};
+use crate::policy::Mode;
+
+/// Exit code: everything as asked.
+pub const OK: u8 = 0;
+/// Exit code: the configuration is invalid, or what was asked cannot be done.
+pub const INVALID: u8 = 1;
+/// Exit code: the command line or its input cannot be understood (clap's own).
+pub const USAGE: u8 = 2;
+
+/// Address at which `run` listens when nothing else is said.
+pub const DEFAULT_MEDIC_URL: &str = "http://127.0.0.1:9923";
+
+/// Brings dead MCP servers of an MCP Hangar back, proves it, and writes down how.
+#[derive(Debug, Parser)]
+#[command(
+    name = "hangar-medic",
+    version,
+    after_help = "Start with:\n  hangar-medic run --hangar.url http://127.0.0.1:8000 --mode observe\n\n\
+        Exit codes: 0 done, 1 invalid configuration or failure, 2 wrong usage."
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Watch a Hangar and bring its dead servers back, until SIGTERM
+    Run(RunArgs),
+    /// Judge a configuration file: every fault with its path, or the effective configuration
+    CheckConfig(CheckConfigArgs),
+    /// Tell which servers a log of Hangar's shows dead at its end, and why
+    Classify(super::classify::ClassifyArgs),
+    /// Print the recovery ladder: every action, and whether it is on
+    Ladder(LadderArgs),
+    /// The incidents of a running daemon
+    #[command(subcommand)]
+    Incidents(IncidentsCommand),
+    /// The attempts: what was tried, and what came of it
+    #[command(subcommand)]
+    Attempts(AttemptsCommand),
+}
+
+/// Form of what is printed on stdout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Format {
+    /// For a person
+    #[default]
+    Table,
+    /// For a program
+    Json,
+}
+
+/// `--format` of every command that prints.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct FormatArgs {
+    /// Form of the output
+    #[arg(long = "format", value_enum, default_value_t, value_name = "FORMAT")]
+    pub format: Format,
+}
+
+/// `run`.
+#[derive(Debug, Args)]
+#[command(after_help = "One of --config.file and --hangar.url is needed. Flags go over the file.\n\
+    Examples:\n  hangar-medic run --hangar.url http://127.0.0.1:8000\n  hangar-medic run --config.file hangar-medic.yaml --mode observe")]
+pub struct RunArgs {
+    /// Configuration file (YAML); none: flags and defaults
+    #[arg(long = "config.file", value_name = "FILE")]
+    pub config_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub overrides: OverrideArgs,
+}
+
+/// The flags that go over the file.
+#[derive(Debug, Clone, Default, Args)]
+pub struct OverrideArgs {
+    /// Hangar's address, for example http://127.0.0.1:8000; a proxy's base path is kept
+    #[arg(long = "hangar.url", value_name = "URL")]
+    pub hangar_url: Option<String>,
+    /// Stable name of this Hangar in records and labels [default: host:port of --hangar.url]
+    #[arg(long = "hangar.instance", value_name = "NAME")]
+    pub hangar_instance: Option<String>,
+    /// File with an API key that may read and start servers; a key itself is never a flag
+    #[arg(long = "hangar.api-key-file", value_name = "FILE")]
+    pub hangar_api_key_file: Option<PathBuf>,
+    /// Hangar's --log-file: tells why a server died where REST cannot
+    #[arg(long = "hangar.log-file", value_name = "FILE")]
+    pub hangar_log_file: Option<PathBuf>,
+    /// Prometheus' address, as a second source
+    #[arg(long = "prometheus.url", value_name = "URL")]
+    pub prometheus_url: Option<String>,
+    /// Where metrics, health and the API answer [default: 127.0.0.1:9923]
+    #[arg(long = "web.listen-address", value_name = "IP:PORT")]
+    pub web_listen_address: Option<String>,
+    /// Directory of the attempt log [default: ./data]
+    #[arg(long = "storage.path", value_name = "DIR")]
+    pub storage_path: Option<PathBuf>,
+    /// observe records what would be done, act does it [default: act]
+    #[arg(long = "mode", value_name = "MODE", value_parser = words(Mode::ALL, Mode::as_str))]
+    pub mode: Option<Mode>,
+    /// Least severe line of our own log [default: info]
+    #[arg(long = "log.level", value_name = "LEVEL", value_parser = words(LogLevel::ALL, LogLevel::as_str))]
+    pub log_level: Option<LogLevel>,
+    /// Form of our own log, on stderr [default: logfmt]
+    #[arg(long = "log.format", value_name = "FORMAT", value_parser = words(LogFormat::ALL, LogFormat::as_str))]
+    pub log_format: Option<LogFormat>,
+}
+
+impl From<OverrideArgs> for Overrides {
+    fn from(args: OverrideArgs) -> Self {
+        Self {
+            hangar_url: args.hangar_url,
+            hangar_instance: args.hangar_instance,
+            hangar_api_key_file: args.hangar_api_key_file,
+            hangar_log_file: args.hangar_log_file,
+            prometheus_url: args.prometheus_url,
+            web_listen_address: args.web_listen_address,
+            storage_path: args.storage_path,
+            mode: args.mode,
+            log_level: args.log_level,
+            log_format: args.log_format,
+        }
+    }
+}
+
+/// `check-config`.
+#[derive(Debug, Args)]
+#[command(after_help = "Prints the effective configuration (of secrets the path only) and exits 0, warnings on stderr;\n\
+    or names every fault on stderr as `FILE: path: text` and exits 1.")]
+pub struct CheckConfigArgs {
+    /// The file to judge
+    #[arg(value_name = "FILE", required_unless_present = "schema")]
+    pub file: Option<PathBuf>,
+    /// Print the JSON Schema of the file instead
+    #[arg(long = "schema", conflicts_with = "file")]
+    pub schema: bool,
+    #[command(flatten)]
+    pub format: FormatArgs,
+    #[command(flatten, next_help_heading = "Judge as `run` would with")]
+    pub overrides: OverrideArgs,
+}
+
+/// `ladder`.
+#[derive(Debug, Args)]
+pub struct LadderArgs {
+    /// Tell what this configuration enables; none: the defaults
+    #[arg(long = "config.file", value_name = "FILE")]
+    pub config_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// The running daemon that is asked.
+#[derive(Debug, Clone, Args)]
+pub struct DaemonArgs {
+    /// Address of the running daemon
+    #[arg(long = "medic.url", value_name = "URL", default_value = DEFAULT_MEDIC_URL)]
+    pub medic_url: String,
+}
+
+/// The store that is read, with or without a running daemon.
+#[derive(Debug, Clone, Args)]
+pub struct StoreArgs {
+    /// Directory of the attempt log
+    #[arg(long = "storage.path", value_name = "DIR", default_value = "./data")]
+    pub storage_path: PathBuf,
+}
+
+/// `incidents`.
+#[derive(Debug, Subcommand)]
+pub enum IncidentsCommand {
+    /// List incidents, the oldest first
+    List(IncidentsListArgs),
+    /// Show one incident: why, what is held and until when, every attempt
+    Show(IncidentsShowArgs),
+}
+
+/// Which incidents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum IncidentState {
+    Open,
+    Closed,
+    #[default]
+    All,
+}
+
+/// `incidents list`.
+#[derive(Debug, Args)]
+pub struct IncidentsListArgs {
+    /// Only these
+    #[arg(long = "state", value_enum, default_value_t, value_name = "STATE")]
+    pub state: IncidentState,
+    #[command(flatten)]
+    pub daemon: DaemonArgs,
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// `incidents show`.
+#[derive(Debug, Args)]
+pub struct IncidentsShowArgs {
+    /// Its incident_id, as `incidents list` prints it
+    #[arg(value_name = "ID")]
+    pub id: String,
+    #[command(flatten)]
+    pub daemon: DaemonArgs,
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// `attempts`.
+#[derive(Debug, Subcommand)]
+pub enum AttemptsCommand {
+    /// List the attempts of a running daemon, the oldest first
+    List(AttemptsListArgs),
+    /// Write every attempt of the store as JSON Lines
+    Export(AttemptsExportArgs),
+    /// Check the hash chain of the store: exit 1 names the first altered, missing or reordered record
+    Verify(AttemptsVerifyArgs),
+}
+
+/// `attempts list`.
+#[derive(Debug, Args)]
+pub struct AttemptsListArgs {
+    /// Only those of this incident
+    #[arg(long = "incident", value_name = "ID")]
+    pub incident: Option<String>,
+    #[command(flatten)]
+    pub daemon: DaemonArgs,
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// `attempts export`.
+#[derive(Debug, Args)]
+pub struct AttemptsExportArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+}
+
+/// `attempts verify`.
+#[derive(Debug, Args)]
+pub struct AttemptsVerifyArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// A flag that takes one word of a closed set; the help and the error list them.
+fn words<T>(all: &'static [T], word: fn(T) -> &'static str) -> impl TypedValueParser<Value = T>
+where
+    T: FromStr + Copy + Send + Sync + 'static,
+    T::Err: std::error::Error + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(all.iter().copied().map(word)).try_map(|word| word.parse::<T>())
+}

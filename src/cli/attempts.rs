@@ -1,0 +1,97 @@
+//! `hangar-medic attempts list`.
+
+use std::io::{self, IsTerminal, Write};
+
+use serde::Serialize;
+
+use super::args::{AttemptsVerifyArgs, INVALID, OK};
+use super::table::Table;
+use super::{Format, none, print_json, time};
+use crate::attempt_log::{AttemptLog, Store, VerifyReport};
+use crate::server::views::AttemptView;
+
+/// Prints attempts, one a line, oldest first.
+///
+/// # Errors
+/// `out` cannot be written.
+pub fn print_attempts(out: &mut dyn Write, attempts: &[AttemptView], format: Format) -> io::Result<()> {
+    #[derive(Serialize)]
+    struct Document<'a> {
+        attempts: &'a [AttemptView],
+    }
+    if format == Format::Json {
+        return print_json(out, &Document { attempts });
+    }
+    if attempts.is_empty() {
+        return writeln!(out, "no attempts");
+    }
+    let mut table = Table::new(&["ATTEMPT", "SERVER", "RANK", "ACTION", "RECEIPT", "OUTCOME", "STARTED", "SETTLED", "REASON"]);
+    for a in attempts {
+        let receipt = a.receipt.map_or_else(none, |r| r.to_string());
+        let outcome = a.outcome.map_or_else(|| "open".to_owned(), |o| o.to_string());
+        let (rank, action) = (a.rank.to_string(), a.action.to_string());
+        let (started, settled) = (time(Some(a.started_at)), time(a.settled_at));
+        table.row([a.attempt_id.clone(), a.mcp_server.clone(), rank, action, receipt, outcome, started, settled, a.reason.clone()]);
+    }
+    table.print(out)
+}
+
+/// Checks the hash chain of a store and prints what was found. Returns the exit code: 0 whole, 1 not.
+pub async fn verify(args: &AttemptsVerifyArgs, out: &mut dyn Write) -> anyhow::Result<u8> {
+    let store = Store::open_to_verify(&args.store.storage_path, None).await?;
+    let shows = std::io::stderr().is_terminal();
+    let mut last = 0;
+    let report = store
+        .verify(&mut |progress| {
+            let percent = progress.done * 100 / progress.total.max(1);
+            if shows && percent != last {
+                last = percent;
+                eprint!("\rverified {percent} %");
+            }
+        })
+        .await?;
+    if shows && last > 0 {
+        eprintln!();
+    }
+    match args.format.format {
+        Format::Json => print_json(out, &report)?,
+        Format::Table => print_report(out, &report)?,
+    }
+    Ok(if report.fault.is_none() { OK } else { INVALID })
+}
+
+fn print_report(out: &mut dyn Write, report: &VerifyReport) -> io::Result<()> {
+    match &report.fault {
+        Some(fault) => writeln!(out, "{}: {fault}", report.instance)?,
+        None => writeln!(out, "{}: whole, {} records", report.instance, report.records)?,
+    }
+    if let Some(index) = &report.index_fault {
+        writeln!(out, "{}: the index differs from the chain (it can be rebuilt): {index}", report.instance)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::sample::story;
+
+    fn printed(attempts: &[AttemptView], format: Format) -> String {
+        let mut out = Vec::new();
+        print_attempts(&mut out, attempts, format).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn attempts_read_as_a_table_and_as_the_api_words_them() {
+        let attempts = story(false).1;
+        insta::assert_snapshot!("attempts_table", printed(&attempts, Format::Table));
+        insta::assert_snapshot!("attempts_json", printed(&attempts, Format::Json));
+    }
+
+    #[test]
+    fn nothing_is_said_as_such_and_stays_valid_json() {
+        assert_eq!(printed(&[], Format::Table), "no attempts\n");
+        assert_eq!(printed(&[], Format::Json), "{\n  \"attempts\": []\n}\n");
+    }
+}

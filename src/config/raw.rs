@@ -1,0 +1,142 @@
+//! The configuration as it was written: what has no default may still be absent.
+
+use std::num::{NonZeroU8, NonZeroU32};
+use std::path::{Path, PathBuf};
+
+use jiff::SignedDuration;
+use reqwest::Url;
+
+use super::value::{FilePath, HttpUrl, Listen, Name};
+use super::{Config, Invalid, Log, Overrides, Prometheus, SecretFile, Storage, Web};
+use crate::policy::{Policy, Rung, RungLimits};
+
+/// Every setting, with its default until something is read over it.
+#[derive(Default)]
+pub(super) struct Raw {
+    pub(super) hangar: RawHangar,
+    pub(super) prometheus: Prometheus,
+    pub(super) storage: Storage,
+    pub(super) web: Web,
+    pub(super) log: Log,
+    /// Without its rungs: they are in `rungs`.
+    pub(super) policy: Policy,
+    pub(super) rungs: RawRungs,
+}
+
+/// The `hangar:` section.
+pub(super) struct RawHangar {
+    pub(super) url: Option<Url>,
+    pub(super) instance: Option<String>,
+    pub(super) api_key_file: Option<SecretFile>,
+    pub(super) log_file: Option<PathBuf>,
+    pub(super) poll_interval: SignedDuration,
+    pub(super) request_timeout: SignedDuration,
+    pub(super) start_timeout: SignedDuration,
+    pub(super) max_body: u64,
+    pub(super) stale_after_polls: NonZeroU32,
+}
+
+impl Default for RawHangar {
+    fn default() -> Self {
+        Self {
+            url: None,
+            instance: None,
+            api_key_file: None,
+            log_file: None,
+            poll_interval: SignedDuration::from_secs(5),
+            request_timeout: SignedDuration::from_secs(10),
+            start_timeout: SignedDuration::from_secs(60),
+            max_body: 64 * 1024 * 1024,
+            stale_after_polls: NonZeroU32::MIN.saturating_add(2),
+        }
+    }
+}
+
+/// The listed rungs in the order of the file.
+pub(super) struct RawRungs(pub(super) Vec<RawRung>);
+
+impl Default for RawRungs {
+    fn default() -> Self {
+        Self(Policy::default().rungs.into_iter().map(RawRung::from).collect())
+    }
+}
+
+/// One entry of `policy.rungs`; what is left out has the default of its action.
+#[derive(Default)]
+pub(super) struct RawRung {
+    pub(super) action: Option<Rung>,
+    pub(super) attempts_max: Option<NonZeroU8>,
+    pub(super) pause: Option<SignedDuration>,
+}
+
+impl From<RungLimits> for RawRung {
+    fn from(limits: RungLimits) -> Self {
+        Self { action: Some(limits.action), attempts_max: Some(limits.attempts_max), pause: Some(limits.pause) }
+    }
+}
+
+impl From<&Config> for Raw {
+    fn from(config: &Config) -> Self {
+        let hangar = config.hangar.clone();
+        Self {
+            hangar: RawHangar {
+                url: Some(hangar.url),
+                instance: Some(hangar.instance),
+                api_key_file: hangar.api_key,
+                log_file: hangar.log_file,
+                poll_interval: hangar.poll_interval,
+                request_timeout: hangar.request_timeout,
+                start_timeout: hangar.start_timeout,
+                max_body: hangar.max_body,
+                stale_after_polls: hangar.stale_after_polls,
+            },
+            prometheus: config.prometheus.clone(),
+            storage: config.storage.clone(),
+            web: config.web.clone(),
+            log: config.log.clone(),
+            rungs: RawRungs(config.policy.rungs.iter().cloned().map(RawRung::from).collect()),
+            policy: config.policy.clone(),
+        }
+    }
+}
+
+impl Raw {
+    /// Lays the flags over what was read. A fault's path is the flag.
+    pub(super) fn override_with(&mut self, flags: &Overrides, faults: &mut Vec<Invalid>) {
+        let mut judged = Judged { faults };
+        judged.over("--hangar.url", flags.hangar_url.as_deref(), HttpUrl::parse_text, |v| self.hangar.url = Some(v));
+        judged.over("--hangar.instance", flags.hangar_instance.as_deref(), Name::parse_text, |v| self.hangar.instance = Some(v));
+        judged.path("--hangar.api-key-file", flags.hangar_api_key_file.as_deref(), |path| {
+            self.hangar.api_key_file = Some(SecretFile { path });
+        });
+        judged.path("--hangar.log-file", flags.hangar_log_file.as_deref(), |v| self.hangar.log_file = Some(v));
+        judged.over("--prometheus.url", flags.prometheus_url.as_deref(), HttpUrl::parse_text, |v| self.prometheus.url = Some(v));
+        judged.over("--web.listen-address", flags.web_listen_address.as_deref(), Listen::parse_text, |v| self.web.listen_address = v);
+        judged.path("--storage.path", flags.storage_path.as_deref(), |v| self.storage.path = v);
+        self.policy.mode = flags.mode.unwrap_or(self.policy.mode);
+        self.log.level = flags.log_level.unwrap_or(self.log.level);
+        self.log.format = flags.log_format.unwrap_or(self.log.format);
+    }
+}
+
+struct Judged<'a> {
+    faults: &'a mut Vec<Invalid>,
+}
+
+impl Judged<'_> {
+    fn over<T>(&mut self, flag: &str, text: Option<&str>, parse: impl Fn(&str) -> Result<T, String>, set: impl FnOnce(T)) {
+        match text.map(parse) {
+            Some(Ok(value)) => set(value),
+            Some(Err(text)) => self.faults.push(Invalid::new(flag, text)),
+            None => (),
+        }
+    }
+
+    fn path(&mut self, flag: &str, path: Option<&Path>, set: impl FnOnce(PathBuf)) {
+        let Some(path) = path else { return };
+        match path.to_str() {
+            Some(text) => self.over(flag, Some(text), FilePath::parse_text, set),
+            None => self.faults.push(Invalid::new(flag, "is not UTF-8")),
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! The one table of everything that can be set: key, kind, bounds, and the reason in words.
+
+use jiff::SignedDuration;
+
+use super::raw::{Raw, RawHangar, RawRung};
+use super::value::{Duration, FilePath, HttpUrl, Kind, Listen, Name, Nullable, Required, SecretPath, Share, Size, Word, count, duration};
+use super::{Log, LogFormat, LogLevel, Prometheus, Storage};
+use crate::policy::{Budgets, Mode, Policy, Rung, StormLimits};
+
+/// Something that is done with every setting in turn: read it, write it, describe it.
+pub(super) trait Walk {
+    fn section(&mut self, key: &'static str, doc: &'static str, inside: impl FnOnce(&mut Self));
+    fn setting<K: Kind>(&mut self, key: &'static str, kind: &K, value: &mut K::Value, doc: &'static str);
+    fn list<T: Default>(&mut self, key: &'static str, max: usize, items: &mut Vec<T>, doc: &'static str, each: impl Fn(&mut Self, &mut T));
+}
+
+const fn ms(n: i64) -> SignedDuration {
+    SignedDuration::from_millis(n)
+}
+
+const fn secs(n: i64) -> SignedDuration {
+    SignedDuration::from_secs(n)
+}
+
+const fn mins(n: i64) -> SignedDuration {
+    SignedDuration::from_mins(n)
+}
+
+const fn hours(n: i64) -> SignedDuration {
+    SignedDuration::from_hours(n)
+}
+
+const fn days(n: i64) -> SignedDuration {
+    SignedDuration::from_hours(24 * n)
+}
+
+/// From a second to a day: what most waits of the policy may be.
+const WAIT: Duration = duration(secs(1), days(1));
+
+/// Visits every setting, in the order of the file.
+pub(super) fn walk<W: Walk>(w: &mut W, raw: &mut Raw) {
+    w.section("hangar", "The MCP Hangar that is watched and repaired.", |w| hangar(w, &mut raw.hangar));
+    w.section("prometheus", "An optional second source; Hangar itself still confirms before every action.", |w| {
+        prometheus(w, &mut raw.prometheus);
+    });
+    w.section("storage", "The attempt log: every attempt is on disk before it is made.", |w| storage(w, &mut raw.storage));
+    w.section("web", "The daemon's own metrics, health, API and webhook.", |w| {
+        let doc = "Where it listens. Loopback only, unless somebody else must read it.";
+        w.setting("listen_address", &Listen, &mut raw.web.listen_address, doc);
+    });
+    w.section("log", "The daemon's own log, on stderr.", |w| log(w, &mut raw.log));
+    w.section("policy", "What may be done, in which order, and how much of it.", |w| {
+        w.setting("mode", &Word(Mode::ALL), &mut raw.policy.mode, "observe plans and records what it would do; act does it.");
+        let doc = "The enabled rungs of the ladder, from the narrowest action to the broadest. One that is not listed is off.";
+        w.list("rungs", Rung::ALL.len(), &mut raw.rungs.0, doc, rung);
+        policy(w, &mut raw.policy);
+        w.section("budgets", "Sliding windows that no incident can climb over. Rungs 0 and 1 only look and do not count.", |w| {
+            budgets(w, &mut raw.policy.budgets);
+        });
+        w.section("storm", "Many dead at once have one cause: one server goes first, the rest wait for its proof.", |w| {
+            storm(w, &mut raw.policy.storm);
+        });
+    });
+}
+
+fn hangar<W: Walk>(w: &mut W, h: &mut RawHangar) {
+    w.setting("url", &Nullable(HttpUrl), &mut h.url, "Hangar's address. Needed here or as --hangar.url.");
+    let doc = "Stable name in records and labels; null: host:port of the URL. Equals Prometheus' instance label.";
+    w.setting("instance", &Nullable(Name), &mut h.instance, doc);
+    let doc = "File with an API key that may read and start servers; read again when it changes. null: Hangar asks for none.";
+    w.setting("api_key_file", &Nullable(SecretPath), &mut h.api_key_file, doc);
+    let doc = "Hangar's --log-file (JSON lines): tells why a server died where REST cannot. null: not read.";
+    w.setting("log_file", &Nullable(FilePath), &mut h.log_file, doc);
+    let doc = "Pause between two reads of /metrics; a death is seen this late at most.";
+    w.setting("poll_interval", &duration(ms(100), mins(5)), &mut h.poll_interval, doc);
+    w.setting("request_timeout", &duration(ms(100), mins(2)), &mut h.request_timeout, "Bound of one read.");
+    let doc = "Bound of one start. Hangar gives a hung upstream up to 30 s; after the bound the start may still have happened.";
+    w.setting("start_timeout", &duration(secs(1), mins(10)), &mut h.start_timeout, doc);
+    let doc = "Largest answer that is read. Hangar exports about 3 kB a server: 10,000 servers are 30 MB.";
+    w.setting("max_body", &Size { min: 1024, max: 1 << 30 }, &mut h.max_body, doc);
+    let doc = "Polls without an answer until what was read counts as unknown: nothing is opened, closed or started on it.";
+    w.setting("stale_after_polls", &count(2, 100), &mut h.stale_after_polls, doc);
+}
+
+fn prometheus<W: Walk>(w: &mut W, p: &mut Prometheus) {
+    w.setting("url", &Nullable(HttpUrl), &mut p.url, "Prometheus' address. null: the source is off.");
+    w.setting(
+        "poll_interval",
+        &duration(ms(100), mins(10)),
+        &mut p.poll_interval,
+        "Pause between two queries; its scrapes are no fresher.",
+    );
+    w.setting("timeout", &duration(ms(100), mins(2)), &mut p.timeout, "Bound of one query.");
+}
+
+fn storage<W: Walk>(w: &mut W, s: &mut Storage) {
+    w.setting("path", &FilePath, &mut s.path, "Directory of medic.db; made when it is missing. Keep it across restarts.");
+    let doc = "How long records are kept. Budgets and hold orders are rebuilt from them, so never shorter than a day.";
+    w.setting("retention", &duration(days(1), days(3650)), &mut s.retention, doc);
+}
+
+fn log<W: Walk>(w: &mut W, l: &mut Log) {
+    w.setting("level", &Word(LogLevel::ALL), &mut l.level, "Least severe line that is written.");
+    w.setting("format", &Word(LogFormat::ALL), &mut l.format, "pretty is for a terminal, the others for a log store.");
+}
+
+fn rung<W: Walk>(w: &mut W, r: &mut RawRung) {
+    w.setting("action", &Required(Word(Rung::ALL)), &mut r.action, "The action. `hangar-medic ladder` lists them all.");
+    let doc = "Attempts of it in one incident before the next rung.";
+    w.setting("attempts_max", &Nullable(count(1, 10)), &mut r.attempts_max, doc);
+    let doc = "Pause after an attempt of it before the next one. None where an action only looks.";
+    w.setting("pause", &Nullable(duration(SignedDuration::ZERO, hours(1))), &mut r.pause, doc);
+}
+
+fn policy<W: Walk>(w: &mut W, p: &mut Policy) {
+    let doc = "A recovery must hold this long to be proved. An answer of 200 proves nothing.";
+    w.setting("settle", &duration(ms(100), mins(10)), &mut p.settle, doc);
+    let doc = "A death this soon after a recovery reopens the incident on the next rung: that recovery did not last.";
+    w.setting("flap_window", &WAIT, &mut p.flap_window, doc);
+    let doc = "Not cold and nothing healthy seen for this long: dead, whatever the state says. Hangar checks health every 60 s.";
+    w.setting("not_seen_healthy_after", &duration(secs(1), days(7)), &mut p.not_seen_healthy_after, doc);
+    let doc = "Degraded this long without a start attempt seen: Hangar's own retries (up to 4 min) are over.";
+    w.setting("degraded_too_long_after", &WAIT, &mut p.degraded_too_long_after, doc);
+    w.setting("stuck_starting_after", &WAIT, &mut p.stuck_starting_after, "Initializing this long: the start hangs.");
+    let doc = "Seen dead at most this long before Hangar restarted: lost in the restart, not idle.";
+    w.setting("lost_in_restart_within", &WAIT, &mut p.lost_in_restart_within, doc);
+    let doc = "Hangar gone this soon after our start of a server: that start did it; the server is held until a person resumes it.";
+    w.setting("took_hangar_down_within", &duration(secs(1), hours(1)), &mut p.took_hangar_down_within, doc);
+    let doc = "First slow retry of an exhausted incident, so that an upstream that comes back needs nobody. 0s: never.";
+    w.setting("exhausted_retry", &duration(secs(1), days(7)).or_zero(), &mut p.exhausted_retry, doc);
+    let doc = "The slow retry doubles up to this.";
+    w.setting("exhausted_retry_max", &duration(secs(1), days(7)), &mut p.exhausted_retry_max, doc);
+    let doc = "An incident that opens this soon after another waits this long, so that a storm is seen before two are touched.";
+    w.setting("neighbour_wait", &duration(SignedDuration::ZERO, mins(1)), &mut p.neighbour_wait, doc);
+    let doc = "What Hangar's own group recovery (every 30 s) gets for one pass before a member is started.";
+    w.setting("group_recovery_pass", &duration(SignedDuration::ZERO, mins(30)), &mut p.group_recovery_pass, doc);
+    let doc = "A started member still out of rotation this long after ready may need a rebalance.";
+    w.setting("rejoin_after", &duration(SignedDuration::ZERO, mins(30)), &mut p.rejoin_after, doc);
+}
+
+fn budgets<W: Walk>(w: &mut W, b: &mut Budgets) {
+    w.setting("starts_per_server", &count(1, 100), &mut b.starts_per_server, "Starts of ours of one server within starts_window.");
+    w.setting("starts_window", &duration(secs(1), days(7)), &mut b.starts_window, "The window of starts_per_server.");
+    w.setting("actions", &count(1, 10_000), &mut b.actions, "Acting attempts over all servers within actions_window.");
+    w.setting("actions_window", &WAIT, &mut b.actions_window, "The window of actions.");
+    w.setting("in_flight", &count(1, 64), &mut b.in_flight, "Attempts under way at once; one for each server at most.");
+    let doc = "Starts sent to Hangar per second. Its own bucket is 10/s for all callers, users too.";
+    w.setting("starts_per_second", &count(1, 10), &mut b.starts_per_second, doc);
+}
+
+fn storm<W: Walk>(w: &mut W, s: &mut StormLimits) {
+    w.setting("servers", &count(1, 100_000), &mut s.servers, "A storm is at least this many deaths within window ...");
+    w.setting("share", &Share, &mut s.share, "... and at least this share of the known servers.");
+    w.setting("window", &duration(secs(1), hours(1)), &mut s.window, "The window of both.");
+}

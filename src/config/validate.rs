@@ -1,0 +1,273 @@
+//! Raw to valid: what one setting alone cannot tell, and what is allowed but probably not meant.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use super::raw::{Raw, RawRung};
+use super::value::{Name, show_duration};
+use super::{Config, Hangar, Invalid};
+use crate::policy::{Policy, Rung, RungLimits};
+
+/// How long a server may be believed alive after Hangar was last read.
+const STALE_MAX: jiff::SignedDuration = jiff::SignedDuration::from_mins(15);
+
+impl Raw {
+    /// The valid configuration, or `faults` and every further fault.
+    pub(super) fn validate(mut self, faults: Vec<Invalid>) -> Result<Config, Vec<Invalid>> {
+        let mut checks = Checks { faults, warnings: Vec::new() };
+        let rungs = checks.rungs(std::mem::take(&mut self.rungs.0));
+        if let Some(rungs) = rungs {
+            self.policy.rungs = rungs;
+        }
+        let hangar = checks.hangar(&self);
+        checks.times(&self);
+        checks.paths(&self);
+        match hangar {
+            Some(hangar) if checks.faults.is_empty() => {
+                let Self { prometheus, storage, web, log, policy, .. } = self;
+                let mut config = Config { hangar, prometheus, storage, web, log, policy, warnings: checks.warnings };
+                let more = doubts(&config);
+                config.warnings.extend(more);
+                Ok(config)
+            }
+            Some(_) | None => Err(checks.faults),
+        }
+    }
+}
+
+struct Checks {
+    faults: Vec<Invalid>,
+    warnings: Vec<String>,
+}
+
+impl Checks {
+    fn fault(&mut self, path: impl Into<String>, text: impl Into<String>) {
+        self.faults.push(Invalid::new(path, text));
+    }
+
+    fn warn(&mut self, path: &str, text: impl std::fmt::Display) {
+        self.warnings.push(format!("{path}: {text}"));
+    }
+
+    /// Whether nothing is wrong so far with any of these settings; a faulty one still has its default, which proves nothing.
+    fn sound(&self, paths: &[&str]) -> bool {
+        !self.faults.iter().any(|f| paths.iter().any(|p| f.path == *p))
+    }
+
+    /// A fault at `path`, unless one of the settings it compares is faulty itself.
+    fn conflict(&mut self, wrong: bool, paths: &[&str], text: impl FnOnce() -> String) {
+        if let (true, true, Some(path)) = (wrong, self.sound(paths), paths.first()) {
+            self.fault(*path, text());
+        }
+    }
+
+    fn hangar(&mut self, raw: &Raw) -> Option<Hangar> {
+        let h = &raw.hangar;
+        let Some(url) = h.url.clone() else {
+            if self.sound(&["hangar", "hangar.url", "--hangar.url"]) {
+                let both = "missing; give it in a file (--config.file FILE) or on the command line (--hangar.url http://127.0.0.1:8000)";
+                self.fault("hangar.url", both);
+            }
+            return None;
+        };
+        let instance = h.instance.clone().unwrap_or_else(|| host_and_port(&url));
+        if Name::parse_text(&instance).is_err() {
+            self.fault("hangar.instance", "the host of hangar.url does not do as a name; give one");
+        }
+        Some(Hangar {
+            url,
+            instance,
+            api_key: h.api_key_file.clone(),
+            log_file: h.log_file.clone(),
+            poll_interval: h.poll_interval,
+            request_timeout: h.request_timeout,
+            start_timeout: h.start_timeout,
+            max_body: h.max_body,
+            stale_after_polls: h.stale_after_polls,
+        })
+    }
+
+    /// The rungs in rank order; `None` when one of them is faulty.
+    fn rungs(&mut self, raw: Vec<RawRung>) -> Option<Vec<RungLimits>> {
+        let before = self.faults.len();
+        if raw.is_empty() && self.sound(&["policy.rungs"]) {
+            self.fault("policy.rungs", "lists no rung; to only watch, set policy.mode to observe");
+        }
+        let mut rungs: Vec<RungLimits> = Vec::new();
+        let mut first_named: BTreeMap<Rung, usize> = BTreeMap::new();
+        for (i, rung) in raw.into_iter().enumerate() {
+            let (entry, path) = (format!("policy.rungs[{i}]"), format!("policy.rungs[{i}].action"));
+            let Some(action) = rung.action else {
+                if self.sound(&[&entry, &path]) {
+                    self.fault(path, "missing; every entry names its action");
+                }
+                continue;
+            };
+            let first = *first_named.entry(action).or_insert(i);
+            if first != i {
+                self.fault(path, format!("{action} is named twice, first in policy.rungs[{first}]"));
+            } else if !action.has_executor() {
+                self.fault(path, format!("this version has no executor for {action}"));
+            }
+            rungs.push(limits(action, &rung));
+        }
+        if self.faults.len() > before {
+            return None;
+        }
+        if !rungs.is_sorted_by_key(|r| r.action) {
+            self.warn("policy.rungs", "not in rank order; they are climbed from the narrowest to the broadest all the same");
+            rungs.sort_by_key(|r| r.action);
+        }
+        if !rungs.iter().any(|r| r.action == Rung::SessionReconnect) {
+            self.warn("policy.rungs", "session_reconnect is off: no dead server is started");
+        }
+        Some(rungs)
+    }
+
+    /// Times and counts that contradict each other.
+    fn times(&mut self, raw: &Raw) {
+        let (h, p) = (&raw.hangar, &raw.policy);
+        self.conflict(p.settle > p.flap_window, &["policy.settle", "policy.flap_window"], || {
+            format!("{} is longer than policy.flap_window ({})", show_duration(p.settle), show_duration(p.flap_window))
+        });
+        let backwards = !p.exhausted_retry.is_zero() && p.exhausted_retry > p.exhausted_retry_max;
+        self.conflict(backwards, &["policy.exhausted_retry", "policy.exhausted_retry_max"], || {
+            format!(
+                "{} is longer than policy.exhausted_retry_max ({})",
+                show_duration(p.exhausted_retry),
+                show_duration(p.exhausted_retry_max)
+            )
+        });
+        self.conflict(p.neighbour_wait > p.storm.window, &["policy.neighbour_wait", "policy.storm.window"], || {
+            format!("{} is longer than policy.storm.window ({})", show_duration(p.neighbour_wait), show_duration(p.storm.window))
+        });
+        self.conflict(p.budgets.in_flight > p.budgets.actions, &["policy.budgets.in_flight", "policy.budgets.actions"], || {
+            format!("{} is more than policy.budgets.actions ({})", p.budgets.in_flight, p.budgets.actions)
+        });
+        let stale = h.poll_interval.saturating_mul(i32::try_from(h.stale_after_polls.get()).unwrap_or(i32::MAX));
+        self.conflict(stale > STALE_MAX, &["hangar.stale_after_polls", "hangar.poll_interval"], || {
+            format!(
+                "{} polls of {} are {}: servers would count as alive for that long after Hangar was last read; at most {}",
+                h.stale_after_polls,
+                show_duration(h.poll_interval),
+                show_duration(stale),
+                show_duration(STALE_MAX)
+            )
+        });
+        self.retention(raw);
+    }
+
+    /// Budgets are counted in the records: none may be cut while it still counts.
+    fn retention(&mut self, raw: &Raw) {
+        let (kept, p) = (raw.storage.retention, &raw.policy);
+        let windows = [
+            ("policy.budgets.starts_window", p.budgets.starts_window),
+            ("policy.exhausted_retry_max", p.exhausted_retry_max),
+            ("policy.not_seen_healthy_after", p.not_seen_healthy_after),
+        ];
+        for (path, window) in windows {
+            self.conflict(window > kept, &["storage.retention", path], || {
+                format!("{} is shorter than {path} ({})", show_duration(kept), show_duration(window))
+            });
+        }
+    }
+
+    /// What the file system says about the paths, now.
+    fn paths(&mut self, raw: &Raw) {
+        if let Some(secret) = &raw.hangar.api_key_file {
+            match secret.read() {
+                Err(e) => self.fault("hangar.api_key_file", e.explained()),
+                Ok(_) if secret.world_readable() => {
+                    self.warn("hangar.api_key_file", format_args!("{} can be read by every user of this machine", secret.path.display()));
+                }
+                Ok(_) => (),
+            }
+        }
+        if let Some(log) = &raw.hangar.log_file {
+            match fs::metadata(log) {
+                Ok(found) if found.is_dir() => self.fault("hangar.log_file", format!("{} is a directory", log.display())),
+                Ok(_) => (),
+                Err(e) => self.warn("hangar.log_file", format_args!("{} cannot be read yet: {e}", log.display())),
+            }
+        }
+        if fs::metadata(&raw.storage.path).is_ok_and(|m| !m.is_dir()) {
+            self.fault("storage.path", format!("{} is not a directory", raw.storage.path.display()));
+        }
+    }
+}
+
+/// Host and port as Prometheus' `instance` label has them.
+fn host_and_port(url: &reqwest::Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    url.port_or_known_default().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
+}
+
+/// The limits of an entry; what it leaves out is the default of its action.
+fn limits(action: Rung, raw: &RawRung) -> RungLimits {
+    let known = Policy::default().rung(action).cloned();
+    let default = known.unwrap_or(RungLimits { action, attempts_max: std::num::NonZeroU8::MIN, pause: jiff::SignedDuration::from_secs(5) });
+    RungLimits { action, attempts_max: raw.attempts_max.unwrap_or(default.attempts_max), pause: raw.pause.unwrap_or(default.pause) }
+}
+
+/// Warnings of a valid configuration.
+fn doubts(config: &Config) -> Vec<String> {
+    let Config { hangar: h, policy: p, web, .. } = config;
+    let acting = || p.rungs.iter().filter(|r| !r.action.only_looks());
+    let starts: u32 = acting().map(|r| u32::from(r.attempts_max.get())).sum();
+    let loopback = h.url.host_str().is_some_and(|host| host == "localhost" || host.starts_with("127.") || host == "[::1]");
+    let last_segment = h.url.path().trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+    let mins = jiff::SignedDuration::from_mins;
+    let secs = jiff::SignedDuration::from_secs;
+    let list: [(bool, &str, String); 10] = [
+        (
+            matches!(last_segment, "metrics" | "api" | "mcp" | "health"),
+            "hangar.url",
+            format!("ends in /{last_segment}; give Hangar's own address, the rest is added"),
+        ),
+        (
+            h.api_key.is_some() && h.url.scheme() == "http" && !loopback,
+            "hangar.url",
+            "the API key travels unencrypted to another machine; use https".to_owned(),
+        ),
+        (
+            h.stale_after() < h.request_timeout,
+            "hangar.request_timeout",
+            format!(
+                "one slow answer makes everything unknown: longer than {} (poll_interval x stale_after_polls)",
+                show_duration(h.stale_after())
+            ),
+        ),
+        (
+            h.start_timeout < secs(30),
+            "hangar.start_timeout",
+            "Hangar gives a hung upstream up to 30 s; a start cut off earlier may still have happened".to_owned(),
+        ),
+        (!web.listen_address.ip().is_loopback(), "web.listen_address", "not loopback: other machines can read what it shows".to_owned()),
+        (
+            p.settle < h.poll_interval,
+            "policy.settle",
+            format!("shorter than hangar.poll_interval ({}): a recovery is proved by a single read", show_duration(h.poll_interval)),
+        ),
+        (
+            p.not_seen_healthy_after < mins(2),
+            "policy.not_seen_healthy_after",
+            "below 2m: Hangar checks health every 60 s, so a healthy server may be restarted".to_owned(),
+        ),
+        (
+            p.degraded_too_long_after < mins(4),
+            "policy.degraded_too_long_after",
+            "below 4m: Hangar's own retries can take that long".to_owned(),
+        ),
+        (
+            p.stuck_starting_after < h.start_timeout,
+            "policy.stuck_starting_after",
+            format!("shorter than hangar.start_timeout ({}): a start of ours may be taken for a stuck one", show_duration(h.start_timeout)),
+        ),
+        (
+            starts > p.budgets.starts_per_server.get(),
+            "policy.budgets.starts_per_server",
+            format!("the listed rungs make up to {starts} starts in one incident: the budget ends the climb before the ladder does"),
+        ),
+    ];
+    list.into_iter().filter(|(doubtful, ..)| *doubtful).map(|(_, path, text)| format!("{path}: {text}")).collect()
+}

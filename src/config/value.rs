@@ -1,0 +1,585 @@
+//! The kinds of value a setting can have: how each is read, written, bounded and described.
+
+use std::fmt::Display;
+use std::marker::PhantomData;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::num::{NonZeroU8, NonZeroU32};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use jiff::SignedDuration;
+use reqwest::Url;
+use serde_json::{Value as Json, json};
+
+use super::secret::SecretFile;
+use super::yaml::{Node, one_line};
+
+/// One kind of value. Errors are texts for the person who wrote the file; they never repeat a URL or a secret.
+pub(super) trait Kind {
+    type Value;
+    fn parse(&self, node: &Node) -> Result<Self::Value, String>;
+    fn show(&self, value: &Self::Value) -> Node;
+    /// JSON Schema of the value.
+    fn schema(&self) -> Json;
+    /// Unit and bounds in words.
+    fn hint(&self) -> String;
+    /// Whether the mapping that takes it cannot leave it out.
+    fn required(&self) -> bool {
+        false
+    }
+}
+
+fn wrong_type(expected: &str, found: &Node) -> String {
+    match found {
+        Node::Null => format!("has no value; leave the key out for the default, or give {expected}"),
+        Node::Text(_) | Node::Bool(_) | Node::Int(_) | Node::Float(_) | Node::List(_) | Node::Map(_) | Node::Tagged => {
+            format!("must be {expected}, not {}", found.kind())
+        }
+    }
+}
+
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.chars().take(80).collect::<String>().escape_debug())
+}
+
+/// A time span, written with its unit.
+pub(super) struct Duration {
+    min: SignedDuration,
+    max: SignedDuration,
+    or_zero: bool,
+}
+
+/// A duration from `min` to `max`.
+pub(super) const fn duration(min: SignedDuration, max: SignedDuration) -> Duration {
+    Duration { min, max, or_zero: false }
+}
+
+impl Duration {
+    /// Also takes `0s`.
+    pub(super) const fn or_zero(self) -> Self {
+        Self { or_zero: true, ..self }
+    }
+}
+
+/// Units and their milliseconds, the largest first.
+const DURATION_UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+
+impl Kind for Duration {
+    type Value = SignedDuration;
+
+    fn parse(&self, node: &Node) -> Result<SignedDuration, String> {
+        let value = match node {
+            Node::Text(text) => parse_duration(text)?,
+            Node::Int(n) if *n < 0 => return Err("must not be negative".to_owned()),
+            Node::Float(n) if *n < 0.0 => return Err("must not be negative".to_owned()),
+            Node::Int(n) => return Err(format!("has no unit; write \"{n}s\" for seconds (ms, s, m, h, d)")),
+            Node::Float(_) => return Err("has no unit; write whole numbers with units, for example \"1s 500ms\"".to_owned()),
+            Node::Null | Node::Bool(_) | Node::List(_) | Node::Map(_) | Node::Tagged => {
+                return Err(wrong_type("a duration such as \"5s\" or \"1h 30m\"", node));
+            }
+        };
+        if (self.min..=self.max).contains(&value) || (self.or_zero && value.is_zero()) {
+            return Ok(value);
+        }
+        Err(format!("{} is out of bounds: {}", show_duration(value), self.hint()))
+    }
+
+    fn show(&self, value: &SignedDuration) -> Node {
+        Node::text(show_duration(*value))
+    }
+
+    fn schema(&self) -> Json {
+        json!({
+            "type": "string",
+            "pattern": "^\\s*([0-9]+\\s*d)?\\s*([0-9]+\\s*h)?\\s*([0-9]+\\s*m)?\\s*([0-9]+\\s*s)?\\s*([0-9]+\\s*ms)?\\s*$",
+            "minLength": 2,
+        })
+    }
+
+    fn hint(&self) -> String {
+        let zero = if self.or_zero && !self.min.is_zero() { "0s, or " } else { "" };
+        format!("{zero}{} to {}", show_duration(self.min), show_duration(self.max))
+    }
+}
+
+/// Reads `1h 30m`: whole numbers, units d, h, m, s, ms, each once and the largest first.
+pub(super) fn parse_duration(text: &str) -> Result<SignedDuration, String> {
+    let malformed = || format!("{} is not a duration; write for example \"5s\" or \"1h 30m\" (ms, s, m, h, d)", quoted(text));
+    let mut rest = text.trim();
+    if rest.is_empty() {
+        return Err(malformed());
+    }
+    if rest.starts_with('-') {
+        return Err("must not be negative".to_owned());
+    }
+    let mut total: u64 = 0;
+    let mut last_unit = u64::MAX;
+    while !rest.is_empty() {
+        let (digits, after) = split_while(rest, |c| c.is_ascii_digit());
+        let (unit, after) = split_while(after.trim_start(), char::is_alphabetic);
+        if digits.is_empty() {
+            return Err(malformed());
+        }
+        if unit.is_empty() {
+            let fraction = after.starts_with(['.', ',']);
+            return Err(if fraction {
+                format!("{}: whole numbers only, for example \"1s 500ms\"", quoted(text))
+            } else if after.is_empty() {
+                format!("{} has no unit; write \"{digits}s\" for seconds (ms, s, m, h, d)", quoted(text))
+            } else {
+                malformed()
+            });
+        }
+        let Some((_, millis)) = DURATION_UNITS.iter().find(|(name, _)| *name == unit) else {
+            return Err(format!("{}: unknown unit {}; known: ms, s, m, h, d", quoted(text), quoted(unit)));
+        };
+        if *millis >= last_unit {
+            return Err(format!("{}: each unit once, the largest first", quoted(text)));
+        }
+        last_unit = *millis;
+        let part = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(*millis));
+        total = part.and_then(|p| total.checked_add(p)).ok_or_else(|| format!("{} is too long", quoted(text)))?;
+        rest = after.trim_start();
+    }
+    i64::try_from(total).map(SignedDuration::from_millis).map_err(|_| format!("{} is too long", quoted(text)))
+}
+
+fn split_while(text: &str, take: impl Fn(char) -> bool) -> (&str, &str) {
+    let end = text.find(|c| !take(c)).unwrap_or(text.len());
+    text.split_at(end)
+}
+
+/// The shortest form that reads back to the same time: `1h 30m`, `400d`, `0s`. Below a millisecond nothing is kept.
+pub fn show_duration(value: SignedDuration) -> String {
+    let mut left = value.unsigned_abs().as_millis();
+    let mut parts = Vec::new();
+    for (unit, millis) in DURATION_UNITS {
+        let millis = u128::from(millis);
+        if left >= millis {
+            parts.push(format!("{}{unit}", left / millis));
+            left %= millis;
+        }
+    }
+    if parts.is_empty() { "0s".to_owned() } else { parts.join(" ") }
+}
+
+/// A size in bytes, written `64MiB`.
+pub(super) struct Size {
+    pub(super) min: u64,
+    pub(super) max: u64,
+}
+
+const SIZE_UNITS: [(&str, u64); 4] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
+
+impl Kind for Size {
+    type Value = u64;
+
+    fn parse(&self, node: &Node) -> Result<u64, String> {
+        let text = match node {
+            Node::Text(text) => text.trim(),
+            Node::Int(n) if *n < 0 => return Err("must not be negative".to_owned()),
+            Node::Int(n) => return Err(format!("has no unit; write \"{n}B\" for bytes (B, KiB, MiB, GiB)")),
+            Node::Null | Node::Bool(_) | Node::Float(_) | Node::List(_) | Node::Map(_) | Node::Tagged => {
+                return Err(wrong_type("a size such as \"64MiB\"", node));
+            }
+        };
+        let (digits, unit) = split_while(text, |c| c.is_ascii_digit());
+        let unit = unit.trim_start();
+        if text.starts_with('-') {
+            return Err("must not be negative".to_owned());
+        }
+        if digits.is_empty() {
+            return Err(format!("{} is not a size; write for example \"64MiB\" (B, KiB, MiB, GiB)", quoted(text)));
+        }
+        if unit.is_empty() {
+            return Err(format!("{} has no unit; write \"{digits}B\" for bytes (B, KiB, MiB, GiB)", quoted(text)));
+        }
+        let Some((_, bytes)) = SIZE_UNITS.iter().find(|(name, _)| *name == unit) else {
+            return Err(format!("{}: unknown unit {}; known: B, KiB, MiB, GiB", quoted(text), quoted(unit)));
+        };
+        let size = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(*bytes)).unwrap_or(u64::MAX);
+        if (self.min..=self.max).contains(&size) {
+            return Ok(size);
+        }
+        Err(format!("{} is out of bounds: {}", quoted(text), self.hint()))
+    }
+
+    fn show(&self, value: &u64) -> Node {
+        Node::text(show_size(*value))
+    }
+
+    fn schema(&self) -> Json {
+        json!({"type": "string", "pattern": "^\\s*[0-9]+\\s*(B|KiB|MiB|GiB)\\s*$"})
+    }
+
+    fn hint(&self) -> String {
+        format!("{} to {}", show_size(self.min), show_size(self.max))
+    }
+}
+
+fn show_size(value: u64) -> String {
+    let whole = SIZE_UNITS.iter().find(|(_, bytes)| value >= *bytes && value.is_multiple_of(*bytes));
+    whole.map_or_else(|| format!("{value}B"), |(unit, bytes)| format!("{}{unit}", value / bytes))
+}
+
+/// A whole number from 1 up, kept as `N` (a `NonZero` integer).
+pub(super) struct Count<N> {
+    min: u32,
+    max: u32,
+    kept_as: PhantomData<N>,
+}
+
+/// A whole number from `min` to `max`.
+pub(super) const fn count<N>(min: u32, max: u32) -> Count<N> {
+    Count { min, max, kept_as: PhantomData }
+}
+
+impl<N: Counted> Kind for Count<N> {
+    type Value = N;
+
+    fn parse(&self, node: &Node) -> Result<N, String> {
+        let Node::Int(n) = node else { return Err(wrong_type("a whole number", node)) };
+        let within = u32::try_from(*n).ok().filter(|n| (self.min..=self.max).contains(n));
+        within.and_then(N::from_count).ok_or_else(|| format!("{n} is out of bounds: {}", self.hint()))
+    }
+
+    fn show(&self, value: &N) -> Node {
+        Node::Int(value.count().into())
+    }
+
+    fn schema(&self) -> Json {
+        json!({"type": "integer", "minimum": self.min, "maximum": self.max})
+    }
+
+    fn hint(&self) -> String {
+        format!("{} to {}", self.min, self.max)
+    }
+}
+
+/// An integer type that holds a count.
+pub(super) trait Counted: Copy {
+    fn from_count(n: u32) -> Option<Self>;
+    fn count(self) -> u32;
+}
+
+impl Counted for NonZeroU8 {
+    fn from_count(n: u32) -> Option<Self> {
+        u8::try_from(n).ok().and_then(Self::new)
+    }
+
+    fn count(self) -> u32 {
+        self.get().into()
+    }
+}
+
+impl Counted for NonZeroU32 {
+    fn from_count(n: u32) -> Option<Self> {
+        Self::new(n)
+    }
+
+    fn count(self) -> u32 {
+        self.get()
+    }
+}
+
+/// A share from 0 to 1.
+pub(super) struct Share;
+
+impl Kind for Share {
+    type Value = f64;
+
+    fn parse(&self, node: &Node) -> Result<f64, String> {
+        let share = match node {
+            Node::Float(share) => *share,
+            Node::Int(0) => 0.0,
+            Node::Int(1) => 1.0,
+            Node::Int(n) => return Err(format!("{n} is out of bounds: {}", self.hint())),
+            Node::Null | Node::Bool(_) | Node::Text(_) | Node::List(_) | Node::Map(_) | Node::Tagged => {
+                return Err(wrong_type("a number from 0 to 1", node));
+            }
+        };
+        if (0.0..=1.0).contains(&share) { Ok(share.abs()) } else { Err(format!("{share} is out of bounds: {}", self.hint())) }
+    }
+
+    fn show(&self, value: &f64) -> Node {
+        Node::Float(*value)
+    }
+
+    fn schema(&self) -> Json {
+        json!({"type": "number", "minimum": 0, "maximum": 1})
+    }
+
+    fn hint(&self) -> String {
+        "0 to 1".to_owned()
+    }
+}
+
+/// One word of a closed set.
+pub(super) struct Word<T: 'static>(pub(super) &'static [T]);
+
+impl<T: FromStr + Display + Clone> Kind for Word<T> {
+    type Value = T;
+
+    fn parse(&self, node: &Node) -> Result<T, String> {
+        let Node::Text(text) = node else { return Err(wrong_type(&format!("one of {}", self.hint()), node)) };
+        if let Ok(word) = text.parse() {
+            return Ok(word);
+        }
+        let words: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        let near = super::near(text, words.iter().map(String::as_str)).map(|w| format!("; did you mean {w}?"));
+        Err(format!("{} is not known{}; known: {}", quoted(text), near.unwrap_or_default(), words.join(", ")))
+    }
+
+    fn show(&self, value: &T) -> Node {
+        Node::text(value.to_string())
+    }
+
+    fn schema(&self) -> Json {
+        json!({"enum": self.0.iter().map(ToString::to_string).collect::<Vec<_>>()})
+    }
+
+    fn hint(&self) -> String {
+        self.0.iter().map(ToString::to_string).collect::<Vec<_>>().join("|")
+    }
+}
+
+/// An http or https URL whose path ends in `/`, so that `join` keeps a proxy's base path.
+pub(super) struct HttpUrl;
+
+impl HttpUrl {
+    /// Reads the URL of a file or a flag. The text is never repeated: it may hold a password.
+    pub(super) fn parse_text(text: &str) -> Result<Url, String> {
+        let scheme = text.get(..8).unwrap_or(text).to_ascii_lowercase();
+        if !scheme.starts_with("http://") && !scheme.starts_with("https://") {
+            return Err("must begin with http:// or https://".to_owned());
+        }
+        if text.len() > 2048 {
+            return Err("is longer than 2048 bytes".to_owned());
+        }
+        if text.contains(|c: char| c.is_control() || c.is_whitespace() || c == '\\') {
+            return Err("holds a space, a backslash or a control character".to_owned());
+        }
+        let mut url = Url::parse(text).map_err(|e| format!("is not a URL: {e}"))?;
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err("must not hold a user name or password; use hangar.api_key_file".to_owned());
+        }
+        if url.query().is_some() || url.fragment().is_some() {
+            return Err("must end with its path, without ? or #".to_owned());
+        }
+        if url.host_str().is_none_or(str::is_empty) {
+            return Err("has no host".to_owned());
+        }
+        if url.port() == Some(0) {
+            return Err("port 0 cannot be reached".to_owned());
+        }
+        if !url.path().ends_with('/') {
+            url.set_path(&format!("{}/", url.path()));
+        }
+        Ok(url)
+    }
+}
+
+impl Kind for HttpUrl {
+    type Value = Url;
+
+    fn parse(&self, node: &Node) -> Result<Url, String> {
+        let Node::Text(text) = node else { return Err(wrong_type("a URL", node)) };
+        Self::parse_text(text)
+    }
+
+    fn show(&self, value: &Url) -> Node {
+        Node::text(value.as_str())
+    }
+
+    fn schema(&self) -> Json {
+        json!({"type": "string", "pattern": "^[Hh][Tt][Tt][Pp][Ss]?://[^\\s?#@]+$", "maxLength": 2048})
+    }
+
+    fn hint(&self) -> String {
+        "http or https, a base path is kept".to_owned()
+    }
+}
+
+/// An address to listen on: IP (or `localhost`) and port.
+pub(super) struct Listen;
+
+impl Listen {
+    pub(super) fn parse_text(text: &str) -> Result<SocketAddr, String> {
+        if let Ok(address) = text.parse() {
+            return Ok(address);
+        }
+        match text.rsplit_once(':') {
+            Some(("localhost", port)) if port.parse::<u16>().is_ok() => {
+                let port = port.parse().map_err(|_| "has no valid port".to_owned())?;
+                Ok(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port))
+            }
+            Some(("", port)) if port.parse::<u16>().is_ok() => {
+                Err(format!("{} has no host; write 127.0.0.1:{port}, or 0.0.0.0:{port} for every interface", quoted(text)))
+            }
+            Some(_) | None => Err(format!("{} is not an IP address and port such as 127.0.0.1:9923 or [::1]:9923", quoted(text))),
+        }
+    }
+}
+
+impl Kind for Listen {
+    type Value = SocketAddr;
+
+    fn parse(&self, node: &Node) -> Result<SocketAddr, String> {
+        let Node::Text(text) = node else { return Err(wrong_type("an address such as \"127.0.0.1:9923\"", node)) };
+        Self::parse_text(text)
+    }
+
+    fn show(&self, value: &SocketAddr) -> Node {
+        Node::text(value.to_string())
+    }
+
+    fn schema(&self) -> Json {
+        json!({"type": "string", "pattern": "^(\\[[0-9A-Fa-f:.%]+\\]|[0-9.]+|localhost):[0-9]{1,5}$"})
+    }
+
+    fn hint(&self) -> String {
+        "IP address and port".to_owned()
+    }
+}
+
+/// A short name that may stand in a metric label: printable ASCII, no spaces.
+pub(super) struct Name;
+
+impl Name {
+    pub(super) fn parse_text(text: &str) -> Result<String, String> {
+        if text.is_empty() || text.len() > 200 || !text.bytes().all(|b| b.is_ascii_graphic()) {
+            return Err(format!("{} is not 1 to 200 printable ASCII characters without spaces", quoted(text)));
+        }
+        Ok(text.to_owned())
+    }
+}
+
+impl Kind for Name {
+    type Value = String;
+
+    fn parse(&self, node: &Node) -> Result<String, String> {
+        let Node::Text(text) = node else { return Err(wrong_type("text", node)) };
+        Self::parse_text(text)
+    }
+
+    fn show(&self, value: &String) -> Node {
+        Node::text(value.as_str())
+    }
+
+    fn schema(&self) -> Json {
+        json!({"type": "string", "pattern": "^[!-~]{1,200}$"})
+    }
+
+    fn hint(&self) -> String {
+        "printable ASCII, no spaces".to_owned()
+    }
+}
+
+/// A path of a file or directory; relative ones start at the working directory.
+pub(super) struct FilePath;
+
+impl FilePath {
+    pub(super) fn parse_text(text: &str) -> Result<PathBuf, String> {
+        if text.is_empty() {
+            return Err("is empty".to_owned());
+        }
+        if text.len() > 4096 || text.chars().any(|c| c.is_control() || matches!(c, '\u{feff}' | '\u{fffe}' | '\u{ffff}')) {
+            return Err(format!("{} is no path: control characters or more than 4096 bytes", one_line(&quoted(text))));
+        }
+        Ok(PathBuf::from(text))
+    }
+}
+
+impl Kind for FilePath {
+    type Value = PathBuf;
+
+    fn parse(&self, node: &Node) -> Result<PathBuf, String> {
+        let Node::Text(text) = node else { return Err(wrong_type("a path", node)) };
+        Self::parse_text(text)
+    }
+
+    fn show(&self, value: &PathBuf) -> Node {
+        Node::text(value.to_string_lossy())
+    }
+
+    fn schema(&self) -> Json {
+        json!({"type": "string", "minLength": 1, "maxLength": 4096})
+    }
+
+    fn hint(&self) -> String {
+        "a path".to_owned()
+    }
+}
+
+/// The path of a file that holds one secret. Only the path is ever shown.
+pub(super) struct SecretPath;
+
+impl Kind for SecretPath {
+    type Value = SecretFile;
+
+    fn parse(&self, node: &Node) -> Result<SecretFile, String> {
+        FilePath.parse(node).map(|path| SecretFile { path })
+    }
+
+    fn show(&self, value: &SecretFile) -> Node {
+        FilePath.show(&value.path)
+    }
+
+    fn schema(&self) -> Json {
+        FilePath.schema()
+    }
+
+    fn hint(&self) -> String {
+        FilePath.hint()
+    }
+}
+
+/// A setting that may be `null`: unset.
+pub(super) struct Nullable<K>(pub(super) K);
+
+impl<K: Kind> Kind for Nullable<K> {
+    type Value = Option<K::Value>;
+
+    fn parse(&self, node: &Node) -> Result<Option<K::Value>, String> {
+        if *node == Node::Null { Ok(None) } else { self.0.parse(node).map(Some) }
+    }
+
+    fn show(&self, value: &Option<K::Value>) -> Node {
+        value.as_ref().map_or(Node::Null, |v| self.0.show(v))
+    }
+
+    fn schema(&self) -> Json {
+        json!({"anyOf": [self.0.schema(), {"type": "null"}]})
+    }
+
+    fn hint(&self) -> String {
+        self.0.hint()
+    }
+}
+
+/// A setting without a default. `None` only until it is read.
+pub(super) struct Required<K>(pub(super) K);
+
+impl<K: Kind> Kind for Required<K> {
+    type Value = Option<K::Value>;
+
+    fn parse(&self, node: &Node) -> Result<Option<K::Value>, String> {
+        self.0.parse(node).map(Some)
+    }
+
+    fn show(&self, value: &Option<K::Value>) -> Node {
+        value.as_ref().map_or(Node::Null, |v| self.0.show(v))
+    }
+
+    fn schema(&self) -> Json {
+        self.0.schema()
+    }
+
+    fn hint(&self) -> String {
+        self.0.hint()
+    }
+
+    fn required(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,597 @@
+//! The loop: wake, look at the board, plan, write down, act, sleep. The one task that changes anything.
+
+mod records;
+mod share;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+pub use records::tell;
+pub use share::{Live, Share};
+
+use crate::attempt_log::{AttemptLog, Checkpoints, LogError};
+use crate::clock;
+use crate::execute::hangar::{Done, Executor, Job};
+use crate::hangar::fault::chain;
+use crate::hangar::{CallError, Fault, Group, HangarClient, ServerDetail, ServerList};
+use crate::metrics::{Metrics, ReadKind, ReadResult};
+use crate::observe::board::Board;
+use crate::observe::log::Change;
+use crate::observe::log::tail::{TailCounts, Update};
+use crate::observe::metrics_text::MetricsReading;
+use crate::policy::{
+    Action, Body, History, Part, Plan, Policy, Provenance, Read, Reason, Rung, Seen, Snapshot, Source, State, Step, plan, seen,
+};
+
+/// Who acts, in the attempt log.
+pub const ACTOR: &str = "hangar-medic";
+/// Where the engine remembers when each server was last seen dead.
+const SEEN_DEAD: &str = "seen_dead";
+const SEEN_DEAD_EVERY: SignedDuration = SignedDuration::from_secs(30);
+/// Bookkeeping comes to rest within a few rounds; more is a fault of the planner, and then nothing acts.
+const ROUNDS_MAX: usize = 64;
+/// Reads of the whole list or of the metrics, whatever wakes us: at most one in this time.
+const WAKE_READ_EVERY: Duration = Duration::from_secs(1);
+/// A log that refused a write is tried again after this.
+const LOG_RETRY: Duration = Duration::from_secs(1);
+/// How long a shutdown waits for what is under way.
+const DRAIN_MAX: Duration = Duration::from_secs(8);
+/// How long the first plan waits for the log to be read, so that a reason is known before anything is looked at.
+const LOG_FIRST: Duration = Duration::from_secs(5);
+
+/// Something heard from outside the loop.
+#[derive(Debug)]
+pub enum Signal {
+    Log(Update),
+    /// Prometheus shows these servers dead.
+    Prometheus {
+        dead: Vec<String>,
+        at: Timestamp,
+    },
+}
+
+/// What a task of the loop brings back.
+enum Brought {
+    Metrics(Result<MetricsReading, CallError>),
+    Server { id: String, detail: Box<Result<ServerDetail, CallError>>, groups: Option<Vec<Group>> },
+    List(Result<ServerList, CallError>),
+    Done { action: Action, done: Box<Done> },
+}
+
+/// Everything that the loop is made of.
+pub struct Parts {
+    pub policy: Policy,
+    pub poll_interval: Duration,
+    pub stale_after: SignedDuration,
+    pub client: Arc<HangarClient>,
+    pub executor: Arc<Executor>,
+    pub log: Arc<dyn AttemptLog>,
+    pub checkpoints: Arc<dyn Checkpoints>,
+    pub metrics: Arc<Metrics>,
+    pub live: Arc<Share>,
+    /// A log of Hangar's is being read: its first news are waited for.
+    pub reads_log: bool,
+}
+
+/// See the module's page.
+#[allow(clippy::struct_excessive_bools, reason = "independent facts, each read in one place")]
+pub struct Engine {
+    parts: Parts,
+    board: Board,
+    history: History,
+    running: BTreeSet<String>,
+    /// Bodies that must be appended before anything else happens; an attempt stays in `running` until its receipt is in.
+    pending: VecDeque<(Vec<Body>, Option<String>)>,
+    log_unwritable: bool,
+    draining: bool,
+    tasks: JoinSet<Brought>,
+    reading: BTreeSet<Read>,
+    listing: bool,
+    next_poll: Instant,
+    last_list: Option<Instant>,
+    list_wanted: bool,
+    log_caught_up: bool,
+    log_counts: TailCounts,
+    log_trouble: Option<String>,
+    seen_dead_saved: Option<Timestamp>,
+    last_error: Option<String>,
+    told_standing: BTreeMap<String, String>,
+}
+
+impl Engine {
+    /// Reads the history. Fails when the attempt log cannot be read: then nothing may act.
+    pub async fn new(parts: Parts) -> Result<Self, LogError> {
+        let now = clock::now();
+        let mut history = parts.log.history(&parts.policy, now).await?;
+        if let Some(saved) = parts.checkpoints.get(SEEN_DEAD).await?
+            && let Ok(saved) = serde_json::from_value::<BTreeMap<String, Timestamp>>(saved)
+        {
+            history.seen_dead = saved;
+            history.seen_dead.retain(|id, _| history.open.contains_key(id));
+        }
+        let board = Board::new(parts.stale_after);
+        let log_caught_up = !parts.reads_log;
+        Ok(Self {
+            parts,
+            board,
+            history,
+            running: BTreeSet::new(),
+            pending: VecDeque::new(),
+            log_unwritable: false,
+            draining: false,
+            tasks: JoinSet::new(),
+            reading: BTreeSet::new(),
+            listing: false,
+            next_poll: Instant::now(),
+            last_list: None,
+            list_wanted: false,
+            log_caught_up,
+            log_counts: TailCounts::default(),
+            log_trouble: None,
+            seen_dead_saved: None,
+            last_error: None,
+            told_standing: BTreeMap::new(),
+        })
+    }
+
+    /// Runs until `stop`, then until what is under way has its receipt, at most 8 s.
+    pub async fn run(
+        mut self,
+        mut signals: mpsc::Receiver<Signal>,
+        wake: Arc<Notify>,
+        stop: CancellationToken,
+    ) -> Result<(), anyhow::Error> {
+        let log_first = Instant::now() + LOG_FIRST;
+        let mut drain_until = None;
+        loop {
+            if !self.log_caught_up && Instant::now() >= log_first {
+                tracing::warn!("Hangar's log is not read yet; going on without it");
+                self.log_caught_up = true;
+            }
+            let wake_at = self.turn().await;
+            if self.draining
+                && (self.running.is_empty() || drain_until.is_some_and(|until| Instant::now() >= until))
+                && self.pending.is_empty()
+            {
+                return Ok(());
+            }
+            if drain_until.is_some_and(|until| Instant::now() >= until) {
+                tracing::warn!(running = self.running.len(), "leaving attempts open: the next process settles them");
+                return Ok(());
+            }
+            let sleep = tokio::time::sleep_until(self.next_wake(wake_at, drain_until, log_first));
+            tokio::select! {
+                () = stop.cancelled(), if !self.draining => {
+                    self.draining = true;
+                    drain_until = Some(Instant::now() + DRAIN_MAX);
+                    tracing::info!(running = self.running.len(), "shutting down: no new action");
+                }
+                () = wake.notified() => self.want_list(),
+                Some(signal) = signals.recv() => self.hear(signal),
+                Some(brought) = self.tasks.join_next() => self.take(brought?),
+                () = sleep => {}
+            }
+        }
+    }
+
+    fn next_wake(&self, wake_at: Option<Timestamp>, drain_until: Option<Instant>, log_first: Instant) -> Instant {
+        let now = Instant::now();
+        let planned = wake_at.map(|at| {
+            let wait = Duration::try_from(at.duration_since(clock::now())).unwrap_or(Duration::ZERO);
+            now + wait.max(Duration::from_millis(1))
+        });
+        let list = (self.list_wanted && !self.listing).then(|| self.last_list.map_or(now, |at| at + WAKE_READ_EVERY));
+        let poll = (!self.reading.contains(&Read::Metrics)).then_some(self.next_poll);
+        let log = (!self.log_caught_up).then_some(log_first);
+        let retry = (self.log_unwritable || !self.pending.is_empty()).then(|| now + LOG_RETRY);
+        [planned, list, poll, log, retry, drain_until].into_iter().flatten().min().unwrap_or(now + self.parts.poll_interval)
+    }
+
+    /// One turn: read what is due, then plan until there is nothing more to write down, then act.
+    async fn turn(&mut self) -> Option<Timestamp> {
+        self.read_what_is_due();
+        if !self.flush().await || !self.log_caught_up {
+            self.publish(&Plan::default(), &self.snapshot(clock::now()));
+            return None;
+        }
+        for _ in 0..ROUNDS_MAX {
+            let now = clock::now();
+            self.history.prune(&self.parts.policy, now);
+            let snapshot = self.snapshot(now);
+            let begun = Instant::now();
+            let plan = plan(&self.parts.policy, &snapshot, &self.history, now);
+            self.parts.metrics.planned(begun.elapsed());
+            let records: Vec<Body> =
+                plan.steps.iter().filter_map(|s| if let Step::Record(body) = s { Some(body.clone()) } else { None }).collect();
+            if records.is_empty() {
+                self.remember_dead(&snapshot, now).await;
+                let wake_at = self.carry_out(&plan).await;
+                self.publish(&plan, &snapshot);
+                return wake_at;
+            }
+            if !self.append(records).await {
+                self.publish(&plan, &snapshot);
+                return None;
+            }
+        }
+        tracing::error!(rounds = ROUNDS_MAX, "bookkeeping does not come to rest; nothing is done until something changes");
+        None
+    }
+
+    fn snapshot(&self, now: Timestamp) -> Snapshot {
+        let mut snapshot = self.board.snapshot(&self.parts.client.auth_state(), &self.history, now);
+        snapshot.running.clone_from(&self.running);
+        snapshot.log_unwritable = self.log_unwritable;
+        snapshot.draining = self.draining;
+        snapshot
+    }
+
+    /// Intent before act: the attempt is durable before its executor runs.
+    async fn carry_out(&mut self, plan: &Plan) -> Option<Timestamp> {
+        for step in &plan.steps {
+            match step {
+                Step::Read(read) => self.read(read),
+                Step::Act(action) => {
+                    if action.part == Part::First && !self.append(vec![opened(action)]).await {
+                        return None;
+                    }
+                    self.act(action.clone());
+                }
+                Step::Record(_) => {}
+            }
+        }
+        plan.wake_at
+    }
+
+    fn act(&mut self, action: Action) {
+        self.running.insert(action.attempt_id.clone());
+        let executor = Arc::clone(&self.parts.executor);
+        let job = Job {
+            attempt_id: action.attempt_id.clone(),
+            incident_id: action.incident_id.clone(),
+            mcp_server: action.mcp_server.clone(),
+            action: action.rung,
+            part: action.part,
+            group: action.group.clone(),
+        };
+        self.tasks.spawn(async move {
+            let done = Box::new(executor.run(&job).await);
+            Brought::Done { action, done }
+        });
+    }
+
+    fn read_what_is_due(&mut self) {
+        let now = Instant::now();
+        if now >= self.next_poll {
+            self.read(&Read::Metrics);
+        }
+        if self.list_wanted && !self.listing && self.last_list.is_none_or(|at| now >= at + WAKE_READ_EVERY) {
+            self.list_wanted = false;
+            self.listing = true;
+            self.last_list = Some(now);
+            self.read(&Read::Metrics);
+            let client = Arc::clone(&self.parts.client);
+            self.tasks.spawn(async move { Brought::List(client.list().await) });
+        }
+    }
+
+    /// A wake reads the list once, at most one a second, whatever wakes us.
+    fn want_list(&mut self) {
+        self.list_wanted = true;
+    }
+
+    fn read(&mut self, read: &Read) {
+        if !self.reading.insert(read.clone()) {
+            return;
+        }
+        let client = Arc::clone(&self.parts.client);
+        match read {
+            Read::Metrics => {
+                self.next_poll = Instant::now() + self.parts.poll_interval;
+                self.tasks.spawn(async move { Brought::Metrics(client.metrics().await) });
+            }
+            Read::Server(id) => {
+                let id = id.clone();
+                let watch_group = self.board.group_of(&id).is_some() || !self.board.groups_read();
+                self.tasks.spawn(async move {
+                    let detail = Box::new(client.server(&id).await);
+                    // Without the permission for groups a server is simply no known member of one.
+                    let groups = if watch_group && detail.is_ok() { client.groups().await.ok() } else { None };
+                    Brought::Server { id, detail, groups }
+                });
+            }
+        }
+    }
+
+    fn hear(&mut self, signal: Signal) {
+        match signal {
+            Signal::Log(update) => self.hear_log(update),
+            Signal::Prometheus { dead, at } => {
+                self.parts.metrics.heard(Source::Prometheus, at);
+                // It only wakes; Hangar itself is asked.
+                if dead.iter().any(|id| self.board.gauge(id) != Some(State::Dead)) {
+                    self.want_list();
+                }
+            }
+        }
+    }
+
+    fn hear_log(&mut self, update: Update) {
+        let metrics = &self.parts.metrics;
+        metrics.heard(Source::Log, clock::now());
+        metrics.set_log_lag(update.counts.lag_bytes);
+        (self.log_counts.gaps..update.counts.gaps).for_each(|_| metrics.log_gap());
+        metrics.log_lines_skipped(update.counts.too_long.saturating_sub(self.log_counts.too_long));
+        self.log_counts = update.counts;
+        if update.trouble != self.log_trouble {
+            let trouble = update.trouble.as_deref();
+            tracing::warn!(
+                event = "log_source",
+                trouble,
+                "Hangar's log: reading {}",
+                if trouble.is_some() { "fails and is tried again" } else { "goes on" }
+            );
+        }
+        self.log_trouble = update.trouble;
+        let told = self.board.log(&update.servers) || update.told.iter().any(|t| matches!(t.what, Change::StdoutEof));
+        self.log_caught_up |= update.counts.lag_bytes == 0 || self.log_trouble.is_some();
+        if told && self.log_caught_up {
+            self.want_list();
+        }
+    }
+
+    fn take(&mut self, brought: Brought) {
+        let now = clock::now();
+        match brought {
+            Brought::Metrics(result) => {
+                self.reading.remove(&Read::Metrics);
+                self.take_metrics(now, result);
+            }
+            Brought::Server { id, detail, groups } => {
+                self.reading.remove(&Read::Server(id.clone()));
+                if let Some(groups) = groups {
+                    self.board.groups(now, &groups);
+                }
+                self.count(ReadKind::Server, detail.as_ref().as_ref().err());
+                match *detail {
+                    Ok(detail) => self.board.server(&id, detail),
+                    Err(error) => self.read_failed(&id, &error, now),
+                }
+            }
+            Brought::List(result) => {
+                self.listing = false;
+                self.count(ReadKind::List, result.as_ref().err());
+                match result {
+                    Ok(list) => list.servers.into_iter().for_each(|(id, reading)| self.board.listed(&id, reading)),
+                    Err(error) => self.complain(&error),
+                }
+            }
+            Brought::Done { action, done } => self.finish(&action, *done),
+        }
+    }
+
+    fn take_metrics(&mut self, now: Timestamp, result: Result<MetricsReading, CallError>) {
+        self.count(ReadKind::Metrics, result.as_ref().err());
+        match result {
+            Ok(reading) => {
+                if reading.skipped_ids > 0 {
+                    let ids = reading.skipped_examples.join(", ");
+                    self.complain_once(&format!("Hangar's metrics name ids that Hangar itself would refuse; they are left alone: {ids}"));
+                }
+                if self.last_error.take().is_some() {
+                    tracing::info!("Hangar is read again");
+                }
+                self.parts.metrics.heard(Source::Metrics, now);
+                if self.board.metrics(&self.parts.policy, now, reading) {
+                    tracing::warn!("Hangar restarted: every server reads cold now");
+                }
+            }
+            Err(error) => {
+                self.board.metrics_failed(now);
+                self.complain(&error);
+            }
+        }
+    }
+
+    fn read_failed(&mut self, id: &str, error: &CallError, now: Timestamp) {
+        if matches!(error.fault, Fault::NotFound { .. }) {
+            return self.board.not_found(id);
+        }
+        self.board.read_failed(id, now, matches!(error.fault, Fault::Forbidden { .. }));
+        self.complain(error);
+    }
+
+    fn count(&self, kind: ReadKind, error: Option<&CallError>) {
+        self.parts.metrics.hangar_read(kind, error.map_or(ReadResult::Ok, read_result));
+    }
+
+    fn complain(&mut self, error: &CallError) {
+        self.complain_once(&format!("{error}"));
+    }
+
+    /// The same words are logged once, until a good read comes between.
+    fn complain_once(&mut self, text: &str) {
+        if self.last_error.as_deref() != Some(text) {
+            tracing::warn!(error = text, "Hangar cannot be read: its state is unknown until it can");
+            self.last_error = Some(text.to_owned());
+        }
+    }
+
+    /// An executor is done: its receipt is written down before the attempt counts as no longer running.
+    fn finish(&mut self, action: &Action, done: Done) {
+        let mut bodies = Vec::new();
+        if done.told == Some(Reason::CapabilityBlocked) {
+            let incident = self.history.open.get(&action.mcp_server).filter(|i| i.reason != Reason::CapabilityBlocked);
+            bodies.extend(incident.map(|incident| Body::IncidentUpdated {
+                incident_id: incident.incident_id.clone(),
+                symptom: incident.symptom(),
+                reason: Reason::CapabilityBlocked,
+                provenance: Some(Provenance { source: Source::Rest, at: clock::now(), file: String::new(), offset: None }),
+            }));
+        }
+        bodies.push(if done.half {
+            Body::AttemptHalfDone { attempt_id: action.attempt_id.clone() }
+        } else {
+            let evidence = self.evidence(action, done.evidence);
+            Body::AttemptReceipt {
+                attempt_id: action.attempt_id.clone(),
+                receipt: done.receipt,
+                outcome: done.outcome,
+                detail: done.detail,
+                evidence,
+            }
+        });
+        self.pending.push_back((bodies, Some(action.attempt_id.clone())));
+        if done.not_found {
+            self.board.not_found(&action.mcp_server);
+        }
+        if action.rung.only_looks() {
+            if let Some(reading) = done.reading {
+                self.board.rest(&action.mcp_server, reading);
+            }
+        } else {
+            self.board.acted_on(&action.mcp_server);
+            self.read(&Read::Metrics);
+        }
+    }
+
+    /// What rung 1 keeps for the person who must judge: to what Hangar exposes, the names that only its log tells.
+    fn evidence(&self, action: &Action, mut evidence: BTreeMap<String, Value>) -> BTreeMap<String, Value> {
+        if action.rung == Rung::CapabilityRefresh {
+            match self.board.log_of(&action.mcp_server) {
+                Some(log) if log.undeclared_tools.is_empty() => {
+                    evidence.insert("undeclared_tools".to_owned(), json!([]));
+                }
+                Some(log) => {
+                    evidence.insert("undeclared_tools".to_owned(), json!(log.undeclared_tools));
+                }
+                None => {
+                    evidence.insert("undeclared_tools".to_owned(), Value::Null);
+                    let note = "no log of Hangar is read (hangar.log_file): the names of undeclared tools are told only there";
+                    evidence.insert("undeclared_tools_note".to_owned(), json!(note));
+                }
+            }
+        }
+        evidence
+    }
+
+    /// Appends what is pending, in order. False while the log refuses.
+    async fn flush(&mut self) -> bool {
+        while let Some((bodies, attempt)) = self.pending.front().cloned() {
+            if !self.append(bodies).await {
+                return false;
+            }
+            self.pending.pop_front();
+            if let Some(attempt) = attempt {
+                self.running.remove(&attempt);
+            }
+        }
+        true
+    }
+
+    async fn append(&mut self, bodies: Vec<Body>) -> bool {
+        match self.parts.log.append(clock::now(), ACTOR, bodies).await {
+            Ok(records) => {
+                if std::mem::take(&mut self.log_unwritable) {
+                    tracing::info!("the attempt log can be written again");
+                }
+                self.parts.metrics.attempt_log_appended(records.len() as u64);
+                for record in &records {
+                    tell(record, &self.history, &self.parts.metrics);
+                    self.history.apply(record);
+                }
+                true
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.log_unwritable, true) {
+                    tracing::error!(error = chain(&error), "the attempt log cannot be written: nothing acts until it can");
+                }
+                false
+            }
+        }
+    }
+
+    /// Remembers, across a crash too, when each ill server was last seen so: `server_lost_in_restart` turns on it.
+    async fn remember_dead(&mut self, snapshot: &Snapshot, now: Timestamp) {
+        if !snapshot.hangar.fresh {
+            return;
+        }
+        let Some(read_at) = snapshot.hangar.read_at else { return };
+        let ill = |id: &String| {
+            let server = snapshot.servers.get(id)?;
+            let seen = seen(&self.parts.policy, &snapshot.hangar, server, now);
+            (!matches!(seen, Seen::Unknown | Seen::Healthy | Seen::Gone)).then(|| id.clone())
+        };
+        let ids: Vec<String> = self.history.open.keys().filter_map(ill).collect();
+        let before = self.history.seen_dead.len();
+        for id in ids {
+            self.history.seen_dead.insert(id, read_at);
+        }
+        let due = self.seen_dead_saved.is_none_or(|at| now.duration_since(at) >= SEEN_DEAD_EVERY);
+        let changed = before != self.history.seen_dead.len();
+        if self.history.seen_dead.is_empty() || !(due || changed) {
+            return;
+        }
+        match self.parts.checkpoints.put(SEEN_DEAD, json!(self.history.seen_dead)).await {
+            Ok(()) => self.seen_dead_saved = Some(now),
+            Err(error) => tracing::warn!(error = chain(&error), "when servers were last seen dead cannot be saved"),
+        }
+    }
+
+    fn publish(&mut self, plan: &Plan, snapshot: &Snapshot) {
+        self.tell_standings(plan);
+        self.parts.metrics.set_attempt_log_writable(!self.log_unwritable);
+        self.parts.metrics.set_storm(plan.storm);
+        let live = Live::new(plan, snapshot, &self.history, &self.board);
+        live.measure(&self.parts.metrics, &self.history);
+        self.parts.live.set(live);
+    }
+
+    /// Why nothing happens is data, and it is told when it changes.
+    fn tell_standings(&mut self, plan: &Plan) {
+        for (server, standing) in &plan.standings {
+            let hold = standing.hold.map_or("", crate::policy::Hold::as_str);
+            let words = format!("{} {hold}", standing.phase);
+            if self.told_standing.get(server) == Some(&words) {
+                continue;
+            }
+            self.told_standing.insert(server.clone(), words);
+            if let Some(hold) = standing.hold {
+                let until = standing.until.map(|at| at.to_string());
+                tracing::info!(event = "held", mcp_server = %server, %hold, until, why = %standing.why);
+            }
+        }
+        self.told_standing.retain(|server, _| self.history.open.contains_key(server));
+    }
+}
+
+fn opened(action: &Action) -> Body {
+    Body::AttemptOpened {
+        attempt_id: action.attempt_id.clone(),
+        incident_id: action.incident_id.clone(),
+        mcp_server: action.mcp_server.clone(),
+        action: action.rung,
+        why: action.why.clone(),
+        slow_retry: action.slow_retry,
+    }
+}
+
+fn read_result(error: &CallError) -> ReadResult {
+    match &error.fault {
+        Fault::Unreachable { .. } => ReadResult::Unreachable,
+        Fault::Lost { .. } => ReadResult::Timeout,
+        Fault::Auth(_) => ReadResult::Refused,
+        Fault::Forbidden { .. } => ReadResult::Forbidden,
+        Fault::NotFound { .. } | Fault::BadId { .. } => ReadResult::NotFound,
+        Fault::RateLimited { .. } => ReadResult::RateLimited,
+        Fault::Api { .. } | Fault::BadAnswer { .. } => ReadResult::Malformed,
+    }
+}

@@ -1,0 +1,61 @@
+//! Each record as one line for a person and as a step of the counters.
+
+use crate::metrics::Metrics;
+use crate::policy::{Body, History, Outcome, Record};
+
+/// Logs a record and counts it. `history` is the past without it.
+pub fn tell(record: &Record, history: &History, metrics: &Metrics) {
+    match &record.body {
+        Body::IncidentOpened { incident_id, mcp_server, symptom, reason, since, reopens, .. } => {
+            metrics.incident_opened(*reason, record.at.duration_since(*since));
+            let reopens = reopens.as_deref();
+            tracing::warn!(event = "incident_opened", incident_id, mcp_server, %symptom, %reason, %since, reopens);
+        }
+        Body::IncidentUpdated { incident_id, symptom, reason, .. } => {
+            tracing::info!(event = "incident_updated", incident_id, mcp_server = server(incident_id), %symptom, %reason);
+        }
+        Body::IncidentClosed { incident_id, how, why } => {
+            metrics.incident_closed(*how);
+            tracing::info!(event = "incident_closed", incident_id, mcp_server = server(incident_id), %how, why);
+        }
+        Body::AttemptOpened { attempt_id, mcp_server, action, why, slow_retry, .. } => {
+            tracing::info!(event = "attempt_opened", attempt_id, mcp_server, %action, rank = action.rank(), slow_retry, why);
+        }
+        Body::AttemptHalfDone { attempt_id } => {
+            tracing::info!(event = "attempt_half_done", attempt_id, mcp_server = server(attempt_id));
+        }
+        Body::AttemptReceipt { attempt_id, receipt, outcome, detail, .. } => {
+            let outcome = outcome.map(Outcome::as_str);
+            tracing::info!(event = "attempt_receipt", attempt_id, mcp_server = server(attempt_id), %receipt, outcome, detail);
+        }
+        Body::AttemptSettled { attempt_id, outcome, why } => {
+            settled(record, history, metrics, attempt_id, *outcome);
+            tracing::info!(event = "attempt_settled", attempt_id, mcp_server = server(attempt_id), %outcome, why);
+        }
+        Body::HoldOrdered { mcp_server, cause, why } => tracing::warn!(event = "hold_ordered", mcp_server, %cause, why),
+        Body::HoldReleased { mcp_server, why } => tracing::info!(event = "hold_released", mcp_server, why),
+        Body::HangarRestarted { process_start } => tracing::info!(event = "hangar_process", %process_start),
+        Body::WouldAct { incident_id, action } => {
+            tracing::info!(event = "would_act", incident_id, mcp_server = server(incident_id), %action);
+        }
+        Body::Exhausted { incident_id } => {
+            tracing::error!(event = "exhausted", incident_id, mcp_server = server(incident_id), "every rung was tried: a person is needed");
+        }
+        Body::Anchor { records, .. } => tracing::info!(event = "retention", records),
+    }
+}
+
+fn server(id: &str) -> &str {
+    crate::policy::server_of(id)
+}
+
+fn settled(record: &Record, history: &History, metrics: &Metrics, attempt_id: &str, outcome: Outcome) {
+    let name = server(attempt_id);
+    let incident = history.open.get(name).or_else(|| history.closed.get(name));
+    let attempt = incident.and_then(|i| i.attempts.iter().find(|a| a.attempt_id == attempt_id));
+    let (Some(incident), Some(attempt)) = (incident, attempt) else { return };
+    metrics.attempt_settled(attempt.action, outcome);
+    if outcome == Outcome::Recovered {
+        metrics.recovered(attempt.action, incident.reason, record.at.duration_since(incident.since));
+    }
+}

@@ -1,0 +1,3 @@
+//! What carries out a rung. An executor acts and tells the target's answer; whether it helped is proved elsewhere.
+
+pub mod hangar;

@@ -1,0 +1,132 @@
+//! Why a call to Hangar gave no answer to rely on.
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+/// How many characters of foreign text a message carries at most.
+const TEXT_MAX: usize = 300;
+
+/// A call that gave no usable answer. `Display` names method and path, never the key.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{call}: {fault}")]
+pub struct CallError {
+    /// Method and path: `POST /api/mcp_servers/x/start`.
+    pub call: String,
+    pub fault: Fault,
+}
+
+/// What went wrong, told by what may have happened at Hangar.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum Fault {
+    /// Never sent: connection refused, no such host, TLS refused. It has not acted.
+    #[error("never reached Hangar: {why}")]
+    Unreachable { why: String },
+    /// Sent, and no whole answer came: a time-out or a lost connection. It may have acted.
+    #[error("no answer: {why}")]
+    Lost { why: String },
+    /// Not let in, or not tried. It has not acted.
+    #[error(transparent)]
+    Auth(AuthFault),
+    /// The key is good but may not do this.
+    #[error("forbidden: {code}: {message}")]
+    Forbidden { code: String, message: String },
+    /// Hangar says that it does not know this server or group.
+    #[error("not found: {message}")]
+    NotFound { message: String },
+    /// Hangar's bucket, shared by all callers, is empty.
+    #[error("rate limit: retry after {:.3} s", retry_after.as_secs_f64())]
+    RateLimited { retry_after: SignedDuration },
+    /// Any other refusal in Hangar's own form.
+    #[error("{code}: {message}")]
+    Api { status: u16, code: String, message: String, details: Value },
+    /// Not an answer of Hangar's: an HTML page, broken JSON, an unknown word, too large.
+    #[error("bad answer{}: {what}", status.map(|s| format!(" (HTTP {s})")).unwrap_or_default())]
+    BadAnswer { status: Option<u16>, what: String },
+    /// An id that Hangar itself would refuse; nothing was sent.
+    #[error("not a valid id: \"{id}\"")]
+    BadId { id: String },
+}
+
+/// Why no authenticated call was let through.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AuthFault {
+    /// Hangar answered 401 to this call.
+    #[error("Hangar refused the credentials: {message}")]
+    Refused { message: String },
+    /// Hangar locked this address out; no call with credentials before then.
+    #[error("Hangar locked this address out until {until}")]
+    LockedOut { until: Timestamp },
+    /// Two 401s in a row: nothing is sent before then, or before the key file changes.
+    #[error("not sent: Hangar refused the credentials {consecutive_401} times in a row; next try at {until}, or when the key file changes")]
+    Held { until: Timestamp, consecutive_401: u32 },
+    /// The key file cannot be used; nothing is sent.
+    #[error("not sent: the key file cannot be used: {why}")]
+    KeyUnusable { why: String },
+    /// What is known of earlier refusals can be neither read nor saved; nothing is sent, since a restart would forget this try.
+    #[error("not sent: the memory of refused credentials cannot be used: {why}")]
+    MemoryUnusable { why: String },
+}
+
+impl CallError {
+    /// Hangar may have acted on this call.
+    #[must_use]
+    pub fn may_have_acted(&self) -> bool {
+        match &self.fault {
+            Fault::Lost { .. } | Fault::Api { .. } => true,
+            Fault::BadAnswer { status, .. } => !status.is_some_and(refused_before_hangar),
+            Fault::Unreachable { .. }
+            | Fault::Auth(_)
+            | Fault::Forbidden { .. }
+            | Fault::NotFound { .. }
+            | Fault::RateLimited { .. }
+            | Fault::BadId { .. } => false,
+        }
+    }
+}
+
+/// Redirects and client errors without Hangar's envelope (a proxy's, the Host check's 400, a router's 404) were not
+/// acted on. 408 and 499 are time-outs in disguise.
+const fn refused_before_hangar(status: u16) -> bool {
+    matches!(status, 300..=499) && !matches!(status, 408 | 499)
+}
+
+/// Foreign text, made fit for a log line: cut, and control characters escaped.
+#[must_use]
+pub fn clean(text: &str) -> String {
+    clean_to(text, TEXT_MAX)
+}
+
+/// [`clean`] with another bound, in characters of the input.
+#[must_use]
+pub fn clean_to(text: &str, max: usize) -> String {
+    let mut out = String::with_capacity(text.len().min(max));
+    let mut chars = text.chars();
+    for c in chars.by_ref().take(max) {
+        // Bidirectional overrides reorder a terminal line; they count as control characters here.
+        if c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}') {
+            out.extend(c.escape_default());
+        } else {
+            out.push(c);
+        }
+    }
+    if chars.next().is_some() {
+        out.push('…');
+    }
+    out
+}
+
+/// The whole chain of an error in one line, since `Fault` keeps text and not sources.
+#[must_use]
+pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(e) = source {
+        let next = e.to_string();
+        if !text.contains(&next) {
+            text.push_str(": ");
+            text.push_str(&next);
+        }
+        source = e.source();
+    }
+    clean(&text)
+}

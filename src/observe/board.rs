@@ -1,0 +1,285 @@
+//! The board: the last thing that each source said of each server. No IO, no clock; the planner's `Snapshot` is cut from it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::log::classify::ServerState;
+use super::metrics_text::{MetricsReading, ServerSample};
+use crate::hangar::{AuthState, Group, ServerDetail, parse_version};
+use crate::policy::{
+    Auth, GroupReading, HangarReading, History, LogReading, Policy, Provenance, RestReading, ServerReading, Snapshot, Source, State,
+    suspect,
+};
+
+/// What is kept of one server that any source has named.
+#[derive(Debug, Clone, Default)]
+struct Entry {
+    sample: ServerSample,
+    since: Option<Timestamp>,
+    rest: Option<RestReading>,
+    rest_not_found: bool,
+    rest_outdated: bool,
+    rest_failed_at: Option<Timestamp>,
+    group: Option<GroupReading>,
+}
+
+impl Entry {
+    /// Whether the new sample tells of anything that a REST answer from before it cannot know.
+    fn moved(&self, new: &ServerSample) -> bool {
+        let old = &self.sample;
+        old.gauge != new.gauge
+            || old.gauge_odd != new.gauge_odd
+            || old.stops != new.stops
+            || old.starts_failure != new.starts_failure
+            || old.starts_success != new.starts_success
+    }
+}
+
+/// See the module's page.
+#[derive(Debug, Default)]
+pub struct Board {
+    servers: BTreeMap<String, Entry>,
+    /// Worth a judgement, as of the last metrics read.
+    suspects: BTreeSet<String>,
+    hangar: HangarReading,
+    /// First failed read since the last good one.
+    failed_since: Option<Timestamp>,
+    /// What Hangar's log tells, where a log is read.
+    log: Option<BTreeMap<String, LogReading>>,
+    groups_read: bool,
+    stale_after: SignedDuration,
+}
+
+impl Board {
+    /// An empty board; what is older than `stale_after` is unknown.
+    #[must_use]
+    pub fn new(stale_after: SignedDuration) -> Self {
+        Self { stale_after, ..Self::default() }
+    }
+
+    /// A good read of Hangar's metrics. Returns whether its process is another one than before.
+    pub fn metrics(&mut self, policy: &Policy, at: Timestamp, reading: MetricsReading) -> bool {
+        let restarted = self.hangar.process_start.is_some() && self.hangar.process_start != reading.process_start;
+        if restarted {
+            self.hangar.lost_at = self.failed_since;
+            self.servers.clear();
+            self.groups_read = false;
+        }
+        self.failed_since = None;
+        self.hangar.read_at = Some(at);
+        self.hangar.process_start = reading.process_start;
+        self.hangar.version = reading.version.as_deref().and_then(parse_version);
+        self.suspects.clear();
+        let mut named = reading.servers;
+        // A series that vanished says nothing: it is not kept as if it still said the old value.
+        for (id, entry) in &mut self.servers {
+            if !named.contains_key(id) {
+                entry.rest_outdated |= entry.moved(&ServerSample::default());
+                entry.sample = ServerSample::default();
+            }
+        }
+        while let Some((id, sample)) = named.pop_first() {
+            let entry = self.servers.entry(id.clone()).or_default();
+            let changed = entry.moved(&sample);
+            if changed || entry.since.is_none() || sample.starting {
+                entry.since = Some(at);
+            }
+            entry.rest_outdated |= changed && entry.rest.as_ref().is_some_and(|r| r.at < at);
+            entry.rest_outdated |= changed && entry.rest_not_found;
+            entry.sample = sample;
+            let reading = reading_of(entry, None);
+            if suspect(policy, &reading, at) || entry.sample.gauge_odd {
+                self.suspects.insert(id);
+            }
+        }
+        restarted
+    }
+
+    /// A read of Hangar's metrics that gave nothing to rely on: unknown from now on.
+    pub fn metrics_failed(&mut self, at: Timestamp) {
+        self.failed_since.get_or_insert(at);
+    }
+
+    /// A REST answer for one server.
+    pub fn server(&mut self, id: &str, detail: ServerDetail) {
+        self.hangar.read_forbidden = false;
+        self.rest(id, detail.reading);
+    }
+
+    /// One entry of the REST list.
+    pub fn rest(&mut self, id: &str, reading: RestReading) {
+        let entry = self.servers.entry(id.to_owned()).or_default();
+        if is_down(&reading) || reading.state == State::Dead {
+            self.suspects.insert(id.to_owned());
+        }
+        entry.rest = Some(reading);
+        entry.rest_not_found = false;
+        entry.rest_outdated = false;
+        entry.rest_failed_at = None;
+    }
+
+    /// Hangar does not know this server.
+    pub fn not_found(&mut self, id: &str) {
+        let entry = self.servers.entry(id.to_owned()).or_default();
+        entry.rest = None;
+        entry.rest_not_found = true;
+        entry.rest_outdated = false;
+        entry.rest_failed_at = None;
+    }
+
+    /// A REST read of this server failed.
+    pub fn read_failed(&mut self, id: &str, at: Timestamp, forbidden: bool) {
+        self.hangar.read_forbidden |= forbidden;
+        self.servers.entry(id.to_owned()).or_default().rest_failed_at = Some(at);
+    }
+
+    /// Something was sent to this server: what REST said before says nothing any more.
+    pub fn acted_on(&mut self, id: &str) {
+        if let Some(entry) = self.servers.get_mut(id) {
+            entry.rest_outdated = true;
+        }
+    }
+
+    /// All groups, read at `at`.
+    pub fn groups(&mut self, at: Timestamp, groups: &[Group]) {
+        self.groups_read = true;
+        for group in groups {
+            for member in &group.members {
+                let entry = self.servers.entry(member.id.clone()).or_default();
+                entry.group = group.reading(&member.id, at);
+            }
+        }
+    }
+
+    /// One entry of the REST list: kept where it tells of trouble, or where the server is watched already.
+    pub fn listed(&mut self, id: &str, mut reading: RestReading) {
+        let Some(entry) = self.servers.get(id).filter(|entry| entry.rest.is_some() || entry.rest_not_found) else {
+            if !matches!(reading.state, State::Ready | State::Cold) || is_down(&reading) {
+                self.rest(id, reading);
+            }
+            return;
+        };
+        // The list leaves out what only the detail says.
+        if let Some(known) = entry.rest.as_ref().filter(|known| known.state == reading.state && known.dead == reading.dead) {
+            reading.consecutive_failures = reading.consecutive_failures.or(known.consecutive_failures);
+            reading.started_at = reading.started_at.or(known.started_at);
+            reading.backoff_until = reading.backoff_until.or(known.backoff_until);
+            self.rest(id, reading);
+        } else if let Some(entry) = self.servers.get_mut(id) {
+            entry.rest_outdated = true;
+            self.suspects.insert(id.to_owned());
+        }
+    }
+
+    /// What the log says against each server at its end; its silence about the others says something too from now on.
+    /// Returns whether a death is new.
+    pub fn log(&mut self, servers: &[ServerState]) -> bool {
+        let before = self.log.take().unwrap_or_default();
+        let now: BTreeMap<String, LogReading> = servers.iter().map(|s| (s.mcp_server.clone(), log_reading(s))).collect();
+        let fresh = now.iter().any(|(id, reading)| reading.dead.is_some() && before.get(id).is_none_or(|b| b.dead != reading.dead));
+        self.log = Some(now);
+        fresh
+    }
+
+    /// What the log says of this server; `None` where no log is read.
+    #[must_use]
+    pub fn log_of(&self, id: &str) -> Option<LogReading> {
+        self.log.as_ref().map(|log| log.get(id).cloned().unwrap_or_default())
+    }
+
+    /// Whether Hangar's groups were read from this process.
+    #[must_use]
+    pub fn groups_read(&self) -> bool {
+        self.groups_read
+    }
+
+    /// The group of a server, as last read.
+    #[must_use]
+    pub fn group_of(&self, id: &str) -> Option<&GroupReading> {
+        self.servers.get(id)?.group.as_ref()
+    }
+
+    /// Last good metrics read.
+    #[must_use]
+    pub fn read_at(&self) -> Option<Timestamp> {
+        self.hangar.read_at
+    }
+
+    /// Version of Hangar, once read.
+    #[must_use]
+    pub fn version(&self) -> Option<(u32, u32, u32)> {
+        self.hangar.version
+    }
+
+    /// `mcp_hangar_process_start_time_seconds`, once read.
+    #[must_use]
+    pub fn process_start(&self) -> Option<Timestamp> {
+        self.hangar.process_start
+    }
+
+    /// Servers that Hangar's metrics or REST answers name.
+    #[must_use]
+    pub fn known(&self) -> usize {
+        self.servers.len()
+    }
+
+    /// Whether the metrics' gauge of this server stands at `state`.
+    #[must_use]
+    pub fn gauge(&self, id: &str) -> Option<State> {
+        self.servers.get(id)?.sample.gauge
+    }
+
+    /// What `plan` sees: suspects and the subjects of open incidents and hold orders only, however many servers there are.
+    #[must_use]
+    pub fn snapshot(&self, auth: &AuthState, history: &History, now: Timestamp) -> Snapshot {
+        let mut hangar = self.hangar.clone();
+        // A clock that stepped back makes a reading look new for ever: an age below zero is not fresh either.
+        let age = hangar.read_at.map(|at| now.duration_since(at));
+        hangar.fresh =
+            self.failed_since.is_none() && age.is_some_and(|age| age <= self.stale_after && age >= -SignedDuration::from_secs(1));
+        hangar.auth_refused = auth.auth == Auth::Refused;
+        hangar.auth_refused_until = auth.until;
+        let subjects = self.suspects.iter().chain(history.open.keys()).chain(history.orders.keys());
+        let ids: BTreeSet<&String> = subjects.collect();
+        let servers = ids.into_iter().map(|id| (id.clone(), self.reading(id))).collect();
+        Snapshot { known: self.servers.len(), hangar, servers, ..Snapshot::default() }
+    }
+
+    fn reading(&self, id: &str) -> ServerReading {
+        let log = self.log_of(id);
+        self.servers
+            .get(id)
+            .map_or_else(|| ServerReading { log: log.clone(), ..ServerReading::default() }, |entry| reading_of(entry, log.clone()))
+    }
+}
+
+/// Ready in Hangar's eyes, and its process is gone. Says nothing where Hangar is not the process' parent.
+fn is_down(reading: &RestReading) -> bool {
+    reading.state == State::Ready && !reading.alive && reading.mode == "subprocess"
+}
+
+fn log_reading(state: &ServerState) -> LogReading {
+    let provenance = Provenance { source: Source::Log, at: state.at, file: state.file.to_string(), offset: Some(state.offset) };
+    LogReading {
+        dead: state.dead.map(|reason| (reason, provenance)),
+        capability_blocked: state.capability_blocked_since_start,
+        undeclared_tools: state.undeclared_tools.clone(),
+    }
+}
+
+fn reading_of(entry: &Entry, log: Option<LogReading>) -> ServerReading {
+    ServerReading {
+        gauge: entry.sample.gauge,
+        gauge_since: entry.since,
+        last_healthy: entry.sample.last_healthy,
+        stops: entry.sample.stops.clone(),
+        starting: entry.sample.starting,
+        rest: entry.rest.clone(),
+        rest_not_found: entry.rest_not_found,
+        rest_outdated: entry.rest_outdated,
+        rest_failed_at: entry.rest_failed_at,
+        log,
+        group: entry.group.clone(),
+    }
+}

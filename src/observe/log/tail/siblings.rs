@@ -1,0 +1,154 @@
+//! The files next to a log that it was rotated into.
+
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use super::FileId;
+use super::checkpoint::{HEAD_MAX, Prefix, tells};
+
+/// Rotated files looked at, newest first; more than any sane rotation keeps.
+const SIBLINGS_MAX: usize = 256;
+
+/// A file that is the log, was the log, or is a copy of it.
+#[derive(Debug)]
+pub(super) struct Candidate {
+    pub(super) file: File,
+    pub(super) head: Vec<u8>,
+    pub(super) length: u64,
+    pub(super) modified_ns: i128,
+    pub(super) is_path: bool,
+    id: FileId,
+    name: String,
+}
+
+impl Candidate {
+    fn open(path: &Path, is_path: bool) -> io::Result<Self> {
+        // Looked at before it is opened: opening a pipe would wait for its writer.
+        if !fs::metadata(path)?.is_file() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let file = File::open(path)?;
+        let metadata = file.metadata()?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let head = head_of(&file, HEAD_MAX)?;
+        Ok(Self { head, length: metadata.len(), modified_ns: modified_ns(&metadata), is_path, id: id_of(&metadata), name, file })
+    }
+
+    pub(super) const fn id(&self) -> FileId {
+        self.id
+    }
+
+    pub(super) fn prefix(&self) -> Prefix {
+        Prefix::of(&self.head)
+    }
+
+    /// Whether this begins as `head` does, so is that file, grown, or a copy of it.
+    pub(super) fn continues(&self, head: &[u8]) -> bool {
+        tells(head) && self.head.starts_with(head)
+    }
+
+    /// `.2` is older than `.1`; a date that is greater is younger.
+    fn age(&self) -> (i128, i64, &str) {
+        let number = self.name.rsplit('.').next().and_then(|n| n.parse::<i64>().ok()).filter(|n| *n < 10_000);
+        (self.modified_ns, -number.unwrap_or(0), &self.name)
+    }
+}
+
+/// The log and what it was rotated into, oldest first, the path's own file last. What cannot be opened is left out: it
+/// is gone again, or not ours to read.
+pub(super) fn candidates(path: &Path) -> Vec<Candidate> {
+    let mut found: Vec<Candidate> = Vec::new();
+    let target = fs::canonicalize(path).ok();
+    for place in [Some(path), target.as_deref().filter(|target| *target != path)].into_iter().flatten() {
+        for sibling in rotated(place, place != path) {
+            if let Ok(candidate) = Candidate::open(&sibling, false)
+                && found.iter().all(|other| other.id != candidate.id)
+            {
+                found.push(candidate);
+            }
+        }
+    }
+    // The path is opened last: a file that is moved away meanwhile is seen under one name at least.
+    if let Ok(own) = Candidate::open(path, true) {
+        found.retain(|other| other.id != own.id);
+        found.sort_by(|a, b| a.age().cmp(&b.age()));
+        found.push(own);
+    } else {
+        found.sort_by(|a, b| a.age().cmp(&b.age()));
+    }
+    found
+}
+
+/// The file at `path` now.
+pub(super) fn id_at(path: &Path) -> Option<FileId> {
+    fs::metadata(path).ok().map(|metadata| id_of(&metadata))
+}
+
+/// When the path's directory changed last.
+pub(super) fn changed_ns(path: &Path) -> Option<i128> {
+    fs::metadata(dir_of(path)).ok().map(|metadata| modified_ns(&metadata))
+}
+
+fn dir_of(path: &Path) -> &Path {
+    path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn rotated(path: &Path, linked: bool) -> Vec<PathBuf> {
+    let Some(own) = path.file_name().map(|name| name.to_string_lossy().into_owned()) else { return Vec::new() };
+    let dir = dir_of(path);
+    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut names: Vec<String> = names
+        .filter(|name| *name != own && (is_rotation_of(&own, name) || (linked && is_alike(&own, name))))
+        .take(4 * SIBLINGS_MAX)
+        .collect();
+    names.sort();
+    names.truncate(SIBLINGS_MAX);
+    names.into_iter().map(|name| dir.join(name)).collect()
+}
+
+/// `hangar.log.1`, `hangar.log-20261130`, `0.log.20261130-152059`, `hangar-20261130.log`.
+fn is_rotation_of(own: &str, name: &str) -> bool {
+    if let Some(suffix) = name.strip_prefix(own) {
+        return suffix.starts_with(['.', '-', '_']) && (suffix.chars().all(is_stamp) || matches!(suffix, ".old" | ".bak" | ".prev"));
+    }
+    let Some((stem, extension)) = own.rsplit_once('.') else { return false };
+    let middle = name.strip_prefix(stem).and_then(|rest| rest.strip_suffix(extension)).unwrap_or_default();
+    // Fewer digits could as well be another instance's number.
+    middle.starts_with(['.', '-', '_']) && middle.chars().all(is_stamp) && middle.chars().filter(char::is_ascii_digit).count() >= 8
+}
+
+/// `hangar-7.log` for `hangar-6.log`: only for what a link points to, since the link says that these are one log.
+fn is_alike(own: &str, name: &str) -> bool {
+    let shape = |text: &str| text.chars().filter(|c| !is_stamp(*c)).collect::<String>();
+    own.contains(|c: char| c.is_ascii_digit()) && shape(own) == shape(name)
+}
+
+fn is_stamp(c: char) -> bool {
+    c.is_ascii_digit() || matches!(c, '.' | '-' | '_' | ':' | 'T' | 'Z' | '+')
+}
+
+pub(super) fn head_of(file: &File, length: usize) -> io::Result<Vec<u8>> {
+    let mut head = vec![0; length];
+    let mut filled = 0;
+    while let Some(rest) = head.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, filled as u64) {
+            Ok(0) => break,
+            Ok(got) => filled += got,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    head.truncate(filled);
+    Ok(head)
+}
+
+pub(super) fn id_of(metadata: &Metadata) -> FileId {
+    FileId { device: metadata.dev(), inode: metadata.ino() }
+}
+
+pub(super) fn modified_ns(metadata: &Metadata) -> i128 {
+    i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec())
+}

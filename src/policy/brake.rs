@@ -1,0 +1,201 @@
+//! The brakes without which nothing may act: storm, budgets, one per target, cooldown. All of it follows from the history.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::history::{History, Incident};
+use super::hold::Hold;
+use super::ladder::Rung;
+use super::limits::Policy;
+
+/// Held by a brake, until then if that is known, and why in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Braked {
+    pub hold: Hold,
+    pub until: Option<Timestamp>,
+    pub why: String,
+}
+
+impl Braked {
+    /// A hold with its reason.
+    pub fn new(hold: Hold, until: Option<Timestamp>, why: impl Into<String>) -> Self {
+        Self { hold, until, why: why.into() }
+    }
+}
+
+/// Incident ids that belong to a storm: opened within a window that holds enough of them.
+#[must_use]
+pub fn storm_members(policy: &Policy, history: &History, known: usize) -> BTreeSet<String> {
+    let opened: Vec<_> = history.opened.iter().collect();
+    let need = (policy.storm.servers.get() as usize).max(share_of(policy.storm.share, known));
+    let mut members = BTreeSet::new();
+    let mut first = 0;
+    for (last, newest) in opened.iter().enumerate() {
+        while opened.get(first).is_some_and(|o| newest.at.duration_since(o.at) > policy.storm.window) {
+            first += 1;
+        }
+        let window = opened.get(first..=last).unwrap_or_default();
+        let servers: BTreeSet<&str> =
+            if window.len() >= need { window.iter().map(|o| o.mcp_server.as_str()).collect() } else { BTreeSet::new() };
+        if servers.len() >= need {
+            members.extend(window.iter().map(|o| o.incident_id.clone()));
+        }
+    }
+    members
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "a share of a number of servers, both small and not negative"
+)]
+fn share_of(share: f64, known: usize) -> usize {
+    (share.clamp(0.0, 1.0) * known as f64).ceil() as usize
+}
+
+/// The storm as it stands: who belongs to it and who may go on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Storm {
+    members: BTreeSet<String>,
+    /// Members that may act now: the canary, or after its recovery a slowly growing number.
+    allowed: BTreeSet<String>,
+    canary_failed: bool,
+}
+
+impl Storm {
+    /// Judges the storm. `able` tells which open incidents no other hold stops: a canary must be able to act.
+    #[must_use]
+    pub fn judge(policy: &Policy, history: &History, known: usize, able: &dyn Fn(&Incident) -> bool) -> Self {
+        let members = storm_members(policy, history, known);
+        let mut open: Vec<&Incident> = history.open.values().filter(|i| members.contains(&i.incident_id)).collect();
+        if open.is_empty() {
+            return Self::default();
+        }
+        open.sort_by_key(|i| (i.attempts.is_empty(), i.opened_at, i.mcp_server.clone()));
+        let recovered = history.opened.iter().filter(|o| o.recovered && members.contains(&o.incident_id)).count();
+        let canary_failed = recovered == 0 && open.iter().any(|i| i.exhausted_at.is_some());
+        // One canary; then as many at once as have been proved, so that the release doubles at most.
+        let places = recovered.max(1);
+        let allowed = if canary_failed {
+            open.iter().filter(|i| i.exhausted_at.is_some() || i.open_attempt().is_some()).map(|i| i.incident_id.clone()).collect()
+        } else {
+            let at_work = |i: &&&Incident| i.exhausted_at.is_none() && able(i);
+            open.iter().filter(at_work).take(places).map(|i| i.incident_id.clone()).collect()
+        };
+        Self { members, allowed, canary_failed }
+    }
+
+    /// Whether a storm is on.
+    #[must_use]
+    pub fn active(&self) -> bool {
+        !self.members.is_empty()
+    }
+
+    /// The storm's hold on this incident, if any.
+    #[must_use]
+    pub fn hold(&self, incident: &Incident) -> Option<Braked> {
+        if !self.members.contains(&incident.incident_id) || self.allowed.contains(&incident.incident_id) {
+            return None;
+        }
+        let why = if self.canary_failed {
+            "many servers died at once and the canary could not be recovered: a shared cause, the platform's on-call is needed"
+        } else {
+            "many servers died at once: the canary goes first"
+        };
+        Some(Braked::new(Hold::Storm, None, why))
+    }
+}
+
+/// The second of two neighbours waits, so that a storm is seen before more than one server is touched.
+#[must_use]
+pub fn neighbour(policy: &Policy, history: &History, incident: &Incident, now: Timestamp) -> Option<Braked> {
+    let until = incident.opened_at + policy.neighbour_wait;
+    if now >= until || !incident.attempts.is_empty() {
+        return None;
+    }
+    let earlier = |o: &&super::history::OpenedAt| {
+        o.incident_id != incident.incident_id
+            && (o.at, &o.mcp_server) < (incident.opened_at, &incident.mcp_server)
+            && incident.opened_at.duration_since(o.at) <= policy.neighbour_wait
+    };
+    let neighbour = history.opened.iter().rev().find(earlier)?;
+    let why = format!("{} died within {:#} of it: waiting to see whether more do", neighbour.mcp_server, policy.neighbour_wait);
+    Some(Braked::new(Hold::Storm, Some(until), why))
+}
+
+/// The pause after the last acting rung of this incident.
+#[must_use]
+pub fn cooldown(policy: &Policy, incident: &Incident, now: Timestamp) -> Option<Braked> {
+    let last = incident.attempts.iter().rev().find(|a| !a.action.only_looks() && a.spends_rung())?;
+    let pause = policy.rung(last.action).map_or(SignedDuration::ZERO, |r| r.pause);
+    let until = last.settled_at? + pause;
+    (now < until).then(|| Braked::new(Hold::Cooldown, Some(until), format!("pause after {}", last.action)))
+}
+
+/// Counts against the budgets, computed once a plan.
+#[derive(Debug, Default)]
+pub struct Budgets<'a> {
+    by_server: BTreeMap<&'a str, (usize, Timestamp)>,
+    actions: usize,
+    oldest_action: Option<Timestamp>,
+    in_flight: usize,
+}
+
+impl<'a> Budgets<'a> {
+    /// Counts the acting attempts of the windows and the attempts under way.
+    #[must_use]
+    pub fn count(policy: &Policy, history: &'a History, now: Timestamp) -> Self {
+        let mut budgets = Self::default();
+        for acted in &history.acted {
+            // A record from the future (a clock stepped back) counts: when in doubt, hold.
+            let age = now.duration_since(acted.at);
+            if age < policy.budgets.starts_window {
+                let entry = budgets.by_server.entry(acted.mcp_server.as_str()).or_insert((0, acted.at));
+                entry.0 += 1;
+            }
+            if age < policy.budgets.actions_window {
+                budgets.actions += 1;
+                budgets.oldest_action.get_or_insert(acted.at);
+            }
+        }
+        budgets.in_flight = history.open.values().filter(|i| i.open_attempt().is_some()).count();
+        budgets
+    }
+
+    /// Whether one more attempt of `rung` at `server` is within every budget.
+    #[must_use]
+    pub fn check(&self, policy: &Policy, server: &str, rung: Rung) -> Option<Braked> {
+        let limits = &policy.budgets;
+        if self.in_flight >= limits.in_flight.get() as usize {
+            let why = format!("{} attempts are under way, the most allowed", self.in_flight);
+            return Some(Braked::new(Hold::BudgetSpent, None, why));
+        }
+        if rung.only_looks() {
+            return None;
+        }
+        if let Some((count, oldest)) = self.by_server.get(server)
+            && *count >= limits.starts_per_server.get() as usize
+        {
+            let why = format!("{count} starts of this server within {:#}", limits.starts_window);
+            return Some(Braked::new(Hold::BudgetSpent, Some(*oldest + limits.starts_window), why));
+        }
+        if self.actions >= limits.actions.get() as usize {
+            let until = self.oldest_action.map(|at| at + limits.actions_window);
+            let why = format!("{} actions within {:#}", self.actions, limits.actions_window);
+            return Some(Braked::new(Hold::BudgetSpent, until, why));
+        }
+        None
+    }
+
+    /// Books one more attempt of this very plan.
+    pub fn book(&mut self, server: &'a str, rung: Rung, now: Timestamp) {
+        self.in_flight += 1;
+        if !rung.only_looks() {
+            self.actions += 1;
+            self.oldest_action.get_or_insert(now);
+            self.by_server.entry(server).or_insert((0, now)).0 += 1;
+        }
+    }
+}

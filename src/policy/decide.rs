@@ -1,0 +1,140 @@
+//! Which rung is next: the walk up the ladder, from the symptom's first rung, past what is spent or does not apply.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::history::Incident;
+use super::ladder::Rung;
+use super::limits::Policy;
+use super::reason::Reason;
+use super::record::Outcome;
+use super::seen::Seen;
+
+/// What the ladder says, before any gate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    Climb(Rung),
+    /// The rung has nothing to act on here: written down, then passed.
+    Pass(Rung, &'static str),
+    /// The reason forbids every further rung.
+    Forbidden(Reason),
+    Exhausted,
+}
+
+/// The next rung of an incident. Narrower rungs first, always.
+#[must_use]
+pub fn decide(policy: &Policy, incident: &Incident, seen: &Seen) -> Decision {
+    let first = first_rank(incident, seen);
+    for limits in policy.rungs.iter().filter(|r| r.action.rank() >= first) {
+        let rung = limits.action;
+        if observed(incident, rung) {
+            continue;
+        }
+        if !rung.only_looks()
+            && let Some(reason) = forbids(incident, seen)
+        {
+            return Decision::Forbidden(reason);
+        }
+        if let Some(why) = not_applicable(incident, rung, seen) {
+            if incident.attempts.iter().any(|a| a.action == rung && a.outcome == Some(Outcome::NotApplicable)) {
+                continue;
+            }
+            return Decision::Pass(rung, why);
+        }
+        if !spent(limits.attempts_max.get().into(), incident, rung) {
+            return Decision::Climb(rung);
+        }
+    }
+    forbids(incident, seen).map_or(Decision::Exhausted, Decision::Forbidden)
+}
+
+/// In observe mode a rung that was recorded as "would act" counts as tried.
+fn observed(incident: &Incident, rung: Rung) -> bool {
+    incident.would_act.contains(&rung)
+}
+
+fn first_rank(incident: &Incident, seen: &Seen) -> u8 {
+    let by_symptom = incident.symptoms.iter().map(|s| s.first_rung().rank()).min().unwrap_or(0);
+    // Dead for a reason that nobody tells: look with everything that only looks.
+    let first = if not_working(seen) && incident.reason == Reason::Unknown { 0 } else { by_symptom };
+    first.max(incident.floor_rank)
+}
+
+/// Not running at all, so that an unknown reason may hide a capability block.
+const fn not_working(seen: &Seen) -> bool {
+    matches!(seen, Seen::Dead | Seen::Cold)
+}
+
+fn forbids(incident: &Incident, seen: &Seen) -> Option<Reason> {
+    match incident.reason {
+        Reason::CapabilityBlocked => Some(Reason::CapabilityBlocked),
+        Reason::Unknown if not_working(seen) => Some(Reason::Unknown),
+        Reason::Unknown | Reason::GivenUp | Reason::Crashed | Reason::StartFailed => None,
+    }
+}
+
+fn not_applicable(incident: &Incident, rung: Rung, seen: &Seen) -> Option<&'static str> {
+    match rung {
+        Rung::ClientReconnect | Rung::CapabilityRefresh => None,
+        Rung::SessionReconnect => match seen {
+            Seen::Initializing(_) | Seen::Degraded(_) => Some("Hangar is starting it; a second start would join that one"),
+            Seen::Unknown | Seen::Healthy | Seen::NotSeenHealthy | Seen::Down | Seen::Dead | Seen::Cold | Seen::Gone => None,
+        },
+        Rung::LeaseRecovery => match (&incident.group, seen) {
+            (None, _) => Some("not a member of a group"),
+            (Some(_), Seen::Dead | Seen::Cold) if starts_used_up(incident) => Some("two starts of ours failed after this death already"),
+            (Some(_), Seen::Dead | Seen::Cold | Seen::Down) => None,
+            (Some(_), _) => Some("the member is not down"),
+        },
+        Rung::WorkerRestart => match seen {
+            Seen::Dead | Seen::Cold => Some("a dead server: there is nothing to stop, and the stop would only clear the alert"),
+            Seen::Unknown | Seen::Healthy | Seen::NotSeenHealthy | Seen::Down | Seen::Degraded(_) | Seen::Initializing(_) | Seen::Gone => {
+                None
+            }
+        },
+        Rung::ConfigurationReload
+        | Rung::RoleRuntimeRestart
+        | Rung::ConnectorRestart
+        | Rung::RollingMcpRestart
+        | Rung::FullMcpRestart
+        | Rung::HostRestart => Some("this version has no executor for it"),
+    }
+}
+
+/// At most two starts of ours after a fresh death: the next failing one may hand the server to Hangar's saga.
+fn starts_used_up(incident: &Incident) -> bool {
+    let starts = incident.attempts.iter().filter(|a| !a.action.only_looks() && !a.slow_retry && a.spends_rung()).count();
+    incident.reason == Reason::StartFailed && starts >= 2
+}
+
+fn spent(attempts_max: usize, incident: &Incident, rung: Rung) -> bool {
+    let counts = |a: &&super::history::Attempt| a.action == rung && !a.slow_retry && a.outcome != Some(Outcome::NotApplicable);
+    let made = incident.attempts.iter().filter(counts).count();
+    if rung != Rung::SessionReconnect {
+        return made >= attempts_max;
+    }
+    match incident.reason {
+        // One start once Hangar has given up, whatever was tried before that.
+        Reason::GivenUp => incident.attempts.iter().filter(counts).any(|a| a.started_at >= incident.reason_at),
+        Reason::StartFailed => made >= attempts_max.min(2) || starts_used_up(incident),
+        // It answers 200 and does nothing while Hangar believes the server ready: once is enough.
+        Reason::Unknown => made >= 1,
+        Reason::Crashed | Reason::CapabilityBlocked => made >= attempts_max,
+    }
+}
+
+/// When the next slow retry of an exhausted incident is due; `None` = never.
+#[must_use]
+pub fn next_slow_retry(policy: &Policy, incident: &Incident) -> Option<Timestamp> {
+    let exhausted_at = incident.exhausted_at?;
+    if policy.exhausted_retry.is_zero() || incident.reason == Reason::CapabilityBlocked {
+        return None;
+    }
+    let last = incident.attempts.iter().rev().filter(|a| a.slow_retry).find_map(|a| a.settled_at);
+    let factor = 1_i32.checked_shl(incident.slow_retries.min(16)).unwrap_or(i32::MAX);
+    let wait = policy
+        .exhausted_retry
+        .checked_mul(factor)
+        .unwrap_or(SignedDuration::MAX)
+        .min(policy.exhausted_retry_max.max(policy.exhausted_retry));
+    Some(last.unwrap_or(exhausted_at).max(exhausted_at) + wait)
+}

@@ -1,0 +1,127 @@
+//! The checks between a decision and an action. The first that says no names the hold.
+
+use jiff::Timestamp;
+
+use super::brake::{self, Braked};
+use super::history::{History, Incident};
+use super::hold::Hold;
+use super::ladder::Rung;
+use super::limits::Policy;
+use super::reason::Reason;
+use super::record::HoldCause;
+use super::seen::Seen;
+use super::snapshot::{ServerReading, Snapshot};
+
+/// Hangar's group recovery worker exists since this version.
+const GROUP_RECOVERY_SINCE: (u32, u32, u32) = (2, 23, 0);
+
+/// All that the checks look at.
+pub struct Gate<'a> {
+    pub policy: &'a Policy,
+    pub snapshot: &'a Snapshot,
+    pub history: &'a History,
+    pub now: Timestamp,
+}
+
+impl Gate<'_> {
+    /// What stops an incident whatever the next rung is.
+    #[must_use]
+    pub fn before_deciding(&self, incident: &Incident, seen: &Seen) -> Option<Braked> {
+        self.draining().or_else(|| self.order(incident)).or_else(|| self.blind()).or_else(|| self.hangar_at_work(seen))
+    }
+
+    /// What stops this rung at this server, before the storm is asked.
+    #[must_use]
+    pub fn before_rung(&self, incident: &Incident, server: &ServerReading, seen: &Seen, rung: Rung) -> Option<Braked> {
+        if rung.only_looks() {
+            return None;
+        }
+        self.backoff(server, seen).or_else(|| self.group_recovery(incident, server))
+    }
+
+    /// What stops after the storm.
+    #[must_use]
+    pub fn after_storm(&self, incident: &Incident, rung: Rung) -> Option<Braked> {
+        let neighbour = brake::neighbour(self.policy, self.history, incident, self.now);
+        neighbour.or_else(|| if rung.only_looks() { None } else { brake::cooldown(self.policy, incident, self.now) })
+    }
+
+    /// What is asked last, since it says nothing about the incident itself.
+    #[must_use]
+    pub fn last(&self, _incident: &Incident) -> Option<Braked> {
+        if self.snapshot.hangar.auth_refused {
+            let until = self.snapshot.hangar.auth_refused_until;
+            return Some(Braked::new(
+                Hold::AuthRefused,
+                until,
+                "Hangar refuses our key: no further try until the key file changes, else one per 15 min",
+            ));
+        }
+        if self.snapshot.hangar.read_forbidden {
+            return Some(Braked::new(Hold::NotPermitted, None, "Hangar does not permit our key to read servers (mcp_servers:read)"));
+        }
+        self.snapshot.log_unwritable.then(|| Braked::new(Hold::LogUnwritable, None, "the attempt log cannot be written"))
+    }
+
+    /// The hold of a reason that forbids acting.
+    #[must_use]
+    pub fn forbidden(reason: Reason) -> Braked {
+        if reason == Reason::CapabilityBlocked {
+            return Braked::new(
+                Hold::ApprovalNeeded,
+                None,
+                "it exposes tools that it did not declare: a person must compare them before it is started",
+            );
+        }
+        Braked::new(Hold::Undeterminable, None, "no source tells why it is dead; it may be a capability block")
+    }
+
+    /// Whether nothing but the storm could stop this incident: it can serve as a canary.
+    #[must_use]
+    pub fn able(&self, incident: &Incident, seen: &Seen) -> bool {
+        self.before_deciding(incident, seen).is_none() && incident.reason != Reason::CapabilityBlocked && incident.reason != Reason::Unknown
+    }
+
+    fn draining(&self) -> Option<Braked> {
+        self.snapshot.draining.then(|| Braked::new(Hold::Paused, None, "the medic is shutting down"))
+    }
+
+    fn order(&self, incident: &Incident) -> Option<Braked> {
+        let order = self.history.orders.get(&incident.mcp_server)?;
+        let hold = if order.cause == HoldCause::TookHangarDown { Hold::ApprovalNeeded } else { Hold::StoppedDeliberately };
+        Some(Braked::new(hold, None, order.why.clone()))
+    }
+
+    fn blind(&self) -> Option<Braked> {
+        (!self.snapshot.hangar.fresh)
+            .then(|| Braked::new(Hold::Undeterminable, None, "Hangar's metrics cannot be read: nothing is known now"))
+    }
+
+    fn hangar_at_work(&self, seen: &Seen) -> Option<Braked> {
+        let (until, what) = match seen {
+            Seen::Degraded(since) => (*since + self.policy.degraded_too_long_after, "degraded: Hangar's recovery saga is at work"),
+            Seen::Initializing(since) => (*since + self.policy.stuck_starting_after, "a start is under way"),
+            Seen::Unknown | Seen::Healthy | Seen::NotSeenHealthy | Seen::Down | Seen::Dead | Seen::Cold | Seen::Gone => return None,
+        };
+        (self.now < until).then(|| Braked::new(Hold::HangarRetrying, Some(until), what))
+    }
+
+    fn backoff(&self, server: &ServerReading, seen: &Seen) -> Option<Braked> {
+        let until = server.rest.as_ref()?.backoff_until.filter(|until| self.now < *until)?;
+        // A server that is up has no backoff to wait out.
+        (*seen == Seen::Dead).then(|| Braked::new(Hold::Backoff, Some(until), "Hangar's own backoff is not over"))
+    }
+
+    fn group_recovery(&self, incident: &Incident, server: &ServerReading) -> Option<Braked> {
+        let group = server.group.as_ref().filter(|g| g.in_rotation_count == 0)?;
+        let until = incident.opened_at + self.policy.group_recovery_pass;
+        let applies = incident.reason == Reason::GivenUp && self.snapshot.hangar.version.is_none_or(|v| v >= GROUP_RECOVERY_SINCE);
+        (applies && self.now < until).then(|| {
+            Braked::new(
+                Hold::GroupRecovery,
+                Some(until),
+                format!("group {} has nothing left to select: Hangar's group recovery goes first", group.group),
+            )
+        })
+    }
+}

@@ -1,0 +1,88 @@
+//! Rungs of two halves. The second is planned like everything else, so a crash in between needs no path of its own.
+
+use jiff::Timestamp;
+
+use super::history::{Attempt, History, Incident};
+use super::ladder::Rung;
+use super::limits::Policy;
+use super::seen::Seen;
+use super::snapshot::{ServerReading, Snapshot, StopReason};
+use super::stops::our_stops;
+
+/// Whether the second half of an open attempt is to be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Second {
+    /// There is none, or no longer.
+    None,
+    Wait(Option<Timestamp>),
+    Due(&'static str),
+    /// It is not needed: the attempt has its receipt.
+    NotNeeded(&'static str),
+}
+
+/// Judges the second half of an attempt whose executor is not at work.
+#[must_use]
+#[allow(clippy::too_many_arguments, reason = "the planner's whole view; a struct of it would be made for this one call")]
+pub fn second(
+    policy: &Policy,
+    snapshot: &Snapshot,
+    history: &History,
+    incident: &Incident,
+    attempt: &Attempt,
+    server: &ServerReading,
+    seen: &Seen,
+    now: Timestamp,
+) -> Second {
+    if history.orders.contains_key(&incident.mcp_server) {
+        return Second::None;
+    }
+    if attempt.receipt.is_some() {
+        return Second::None;
+    }
+    if attempt.action == Rung::LeaseRecovery {
+        return attempt.half_done_at.map_or(Second::None, |started| rejoin(policy, started, server, seen, now));
+    }
+    if attempt.action != Rung::WorkerRestart {
+        return Second::None;
+    }
+    match seen {
+        Seen::Unknown => Second::Wait(None),
+        Seen::Cold | Seen::Dead if stop_was_ours(incident, snapshot, attempt, server) => Second::Due("our stop is done, the start is due"),
+        Seen::Healthy
+        | Seen::NotSeenHealthy
+        | Seen::Down
+        | Seen::Degraded(_)
+        | Seen::Initializing(_)
+        | Seen::Gone
+        | Seen::Cold
+        | Seen::Dead => Second::None,
+    }
+}
+
+/// The stop is on record, or Hangar counted exactly the one that our open attempt may have sent before a crash.
+fn stop_was_ours(incident: &Incident, snapshot: &Snapshot, attempt: &Attempt, server: &ServerReading) -> bool {
+    let same_process = snapshot.hangar.process_start.is_none_or(|start| start < attempt.started_at);
+    if !same_process {
+        return false;
+    }
+    let before = if incident.process_start == snapshot.hangar.process_start {
+        incident.stops.get(&StopReason::Manual).copied().unwrap_or(0)
+    } else {
+        0
+    };
+    let risen = server.stops.get(&StopReason::Manual).copied().unwrap_or(0).saturating_sub(before);
+    attempt.half_done_at.is_some() || (risen > 0 && risen == our_stops(incident, &snapshot.hangar))
+}
+
+/// A rebalance resets the group's circuit and evicts degraded members: only when the member stays out, and nobody is degraded.
+fn rejoin(policy: &Policy, started: Timestamp, server: &ServerReading, seen: &Seen, now: Timestamp) -> Second {
+    let due = started + policy.rejoin_after;
+    match (seen, &server.group) {
+        (Seen::Unknown, _) => Second::Wait(None),
+        (Seen::Healthy, Some(group)) if group.at >= started && group.in_rotation => Second::NotNeeded("started, and back in rotation"),
+        (Seen::Healthy, Some(group)) if group.degraded_member => Second::NotNeeded("started; not rebalanced, since a member is degraded"),
+        (Seen::Healthy | Seen::Initializing(_), Some(_)) if now < due => Second::Wait(Some(due)),
+        (Seen::Healthy, Some(_)) => Second::Due("ready, but still out of rotation"),
+        _ => Second::NotNeeded("started"),
+    }
+}

@@ -1,0 +1,345 @@
+//! The planner: from what is seen and what was done to what is written down, read and done next.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::brake::{Braked, Budgets, Storm};
+use super::decide::{Decision, decide, next_slow_retry};
+use super::gate::Gate;
+use super::history::{Attempt, History, Incident, attempt_id};
+use super::hold::Hold;
+use super::keep;
+use super::ladder::Rung;
+use super::limits::{Mode, Policy};
+use super::record::Body;
+use super::seen::{CONFIRM_WITHIN, REST_RETRY, Seen, rest_unreadable, seen};
+use super::snapshot::{ServerReading, Snapshot};
+use super::words::words;
+
+words! {
+    /// Where an incident stands.
+    pub enum Phase as "phase" {
+        /// Nothing is to be done at this moment.
+        Watching = "watching",
+        Held = "held",
+        Acting = "acting",
+        /// The action is over; its proof is awaited.
+        Settling = "settling",
+        /// Every rung is spent: a person is needed.
+        Exhausted = "exhausted",
+        /// Over: never of an open incident.
+        Closed = "closed",
+    }
+}
+
+impl Phase {
+    /// The phases of an open incident.
+    pub const OPEN: &'static [Self] = &[Self::Watching, Self::Held, Self::Acting, Self::Settling, Self::Exhausted];
+}
+
+/// Which half of a rung: only `worker_restart` (stop, start) and `lease_recovery` (start, rebalance) have a second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    First,
+    Second,
+}
+
+/// One thing to be done by an executor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Action {
+    pub attempt_id: String,
+    pub incident_id: String,
+    pub mcp_server: String,
+    pub rung: Rung,
+    pub part: Part,
+    pub group: Option<String>,
+    /// Why this rung now.
+    pub why: String,
+    pub slow_retry: bool,
+}
+
+/// Something to be read from Hangar before more can be said.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Read {
+    Metrics,
+    Server(String),
+}
+
+/// One step of a plan, in order.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    /// Write this down, durably, then plan again.
+    Record(Body),
+    Read(Read),
+    /// Open the attempt durably (first half), then act.
+    Act(Action),
+}
+
+/// Where one incident stands, for people and metrics.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    pub phase: Phase,
+    pub hold: Option<Hold>,
+    pub until: Option<Timestamp>,
+    pub why: String,
+    /// The next slow retry of an exhausted incident.
+    pub next_retry_at: Option<Timestamp>,
+}
+
+impl Standing {
+    /// A standing that nothing holds.
+    pub fn new(phase: Phase, why: impl Into<String>) -> Self {
+        Self { phase, hold: None, until: None, why: why.into(), next_retry_at: None }
+    }
+
+    fn held(braked: Braked) -> Self {
+        Self { phase: Phase::Held, hold: Some(braked.hold), until: braked.until, why: braked.why, next_retry_at: None }
+    }
+}
+
+/// What to do now, where everything stands, and when to plan again at the latest.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Plan {
+    pub steps: Vec<Step>,
+    /// By server, for each open incident. Empty while there is something to write down first.
+    pub standings: BTreeMap<String, Standing>,
+    pub storm: bool,
+    pub wake_at: Option<Timestamp>,
+}
+
+/// Plans. Deterministic and total. Records come alone: they are written down, then `plan` is asked again.
+#[must_use]
+pub fn plan(policy: &Policy, snapshot: &Snapshot, history: &History, now: Timestamp) -> Plan {
+    let records = bookkeeping(policy, snapshot, history, now);
+    if !records.is_empty() {
+        return Plan { steps: records.into_iter().map(Step::Record).collect(), ..Plan::default() };
+    }
+    Climber::new(policy, snapshot, history, now).climb()
+}
+
+/// What has to be written down before anything is decided.
+fn bookkeeping(policy: &Policy, snapshot: &Snapshot, history: &History, now: Timestamp) -> Vec<Body> {
+    if !snapshot.hangar.fresh {
+        return keep::orphans(snapshot, history);
+    }
+    let mut records = keep::restart(policy, snapshot, history);
+    for (id, server) in &snapshot.servers {
+        let seen = seen(policy, &snapshot.hangar, server, now);
+        records.extend(match history.open.get(id) {
+            Some(incident) => keep::incident(policy, snapshot, history, incident, server, &seen, now),
+            None => keep::server(policy, snapshot, history, id, server, &seen, now),
+        });
+    }
+    records
+}
+
+struct Climber<'a> {
+    policy: &'a Policy,
+    snapshot: &'a Snapshot,
+    history: &'a History,
+    now: Timestamp,
+    budgets: Budgets<'a>,
+    storm: Storm,
+    plan: Plan,
+}
+
+impl<'a> Climber<'a> {
+    fn new(policy: &'a Policy, snapshot: &'a Snapshot, history: &'a History, now: Timestamp) -> Self {
+        let gate = Gate { policy, snapshot, history, now };
+        let able = |incident: &Incident| {
+            let server = snapshot.servers.get(&incident.mcp_server);
+            server.is_some_and(|server| gate.able(incident, &seen(policy, &snapshot.hangar, server, now)))
+        };
+        let storm = Storm::judge(policy, history, snapshot.known, &able);
+        let budgets = Budgets::count(policy, history, now);
+        Self { policy, snapshot, history, now, budgets, storm, plan: Plan::default() }
+    }
+
+    fn climb(mut self) -> Plan {
+        self.plan.storm = self.storm.active();
+        self.read_what_is_outdated();
+        let history = self.history;
+        let mut incidents: Vec<&Incident> = history.open.values().collect();
+        incidents.sort_by_key(|i| (i.opened_at, i.mcp_server.as_str()));
+        for incident in incidents {
+            let standing = self.stand(incident);
+            self.wake(standing.until);
+            self.wake(standing.next_retry_at);
+            self.plan.standings.insert(incident.mcp_server.clone(), standing);
+        }
+        self.plan
+    }
+
+    fn wake(&mut self, at: Option<Timestamp>) {
+        self.plan.wake_at = [self.plan.wake_at, at.filter(|at| *at > self.now)].into_iter().flatten().min();
+    }
+
+    fn read(&mut self, read: Read) {
+        let step = Step::Read(read);
+        if !self.plan.steps.contains(&step) {
+            self.plan.steps.push(step);
+        }
+    }
+
+    fn read_what_is_outdated(&mut self) {
+        if !self.snapshot.hangar.fresh || self.snapshot.draining || rest_unreadable(&self.snapshot.hangar) {
+            return;
+        }
+        let snapshot = self.snapshot;
+        for (id, server) in &snapshot.servers {
+            let watched = self.history.open.contains_key(id) || super::seen::suspect(self.policy, server, self.now);
+            if watched && self.rest_outdated(server) && self.may_read(server) {
+                self.read(Read::Server(id.clone()));
+            }
+        }
+    }
+
+    fn rest_outdated(&self, server: &ServerReading) -> bool {
+        if server.rest_outdated || (server.rest.is_none() && !server.rest_not_found) {
+            return true;
+        }
+        let starting = matches!(server.rest.as_ref().map(|r| r.state), Some(super::snapshot::State::Initializing));
+        // While a dead server is being started the gauge does not move: only REST shows how it ends.
+        starting && server.rest.as_ref().is_some_and(|r| self.now.duration_since(r.at) >= REST_RETRY)
+    }
+
+    fn may_read(&mut self, server: &ServerReading) -> bool {
+        let Some(failed_at) = server.rest_failed_at else { return true };
+        let again = failed_at + REST_RETRY;
+        self.wake(Some(again));
+        again <= self.now
+    }
+
+    fn stand(&mut self, incident: &'a Incident) -> Standing {
+        let Some(server) = self.snapshot.servers.get(&incident.mcp_server) else {
+            return Standing::new(Phase::Watching, "not read yet");
+        };
+        let seen = seen(self.policy, &self.snapshot.hangar, server, self.now);
+        if let Some(attempt) = incident.open_attempt() {
+            return self.stand_by_attempt(incident, attempt, server, &seen);
+        }
+        let gate = Gate { policy: self.policy, snapshot: self.snapshot, history: self.history, now: self.now };
+        if let Some(braked) = gate.before_deciding(incident, &seen) {
+            return Standing::held(braked);
+        }
+        if seen == Seen::Unknown {
+            return Standing::new(Phase::Watching, "the state is being read");
+        }
+        if let Some(rung) = incident.would_act.iter().find(|r| !r.only_looks()) {
+            return Standing::held(Braked::new(Hold::ObserveOnly, None, format!("would do {rung}")));
+        }
+        match decide(self.policy, incident, &seen) {
+            Decision::Climb(rung) => self.rung(incident, server, &seen, rung, false),
+            Decision::Forbidden(reason) => Standing::held(Gate::forbidden(reason)),
+            Decision::Pass(rung, why) => Standing::new(Phase::Watching, format!("{rung}: {why}")),
+            Decision::Exhausted => self.exhausted(incident, server, &seen),
+        }
+    }
+
+    /// Gate, confirm, act.
+    fn rung(&mut self, incident: &'a Incident, server: &ServerReading, seen: &Seen, rung: Rung, slow_retry: bool) -> Standing {
+        let gate = Gate { policy: self.policy, snapshot: self.snapshot, history: self.history, now: self.now };
+        let braked = gate
+            .before_rung(incident, server, seen, rung)
+            .or_else(|| self.storm.hold(incident))
+            .or_else(|| gate.after_storm(incident, rung))
+            .or_else(|| self.budgets.check(self.policy, &incident.mcp_server, rung))
+            .or_else(|| gate.last(incident));
+        if let Some(braked) = braked {
+            return Standing::held(braked);
+        }
+        if self.policy.mode == Mode::Observe {
+            return Standing::held(Braked::new(Hold::ObserveOnly, None, format!("would do {rung}")));
+        }
+        if !rung.only_looks() && !self.confirmed(server) {
+            self.confirm(incident, server);
+            return Standing::new(Phase::Watching, format!("reading the state again before {rung}"));
+        }
+        let why = if slow_retry {
+            "slow retry of an exhausted incident".to_owned()
+        } else {
+            format!("{}, {}: the narrowest rung not yet tried", incident.symptom(), incident.reason)
+        };
+        let action = Action {
+            attempt_id: attempt_id(&incident.incident_id, incident.attempts.len() + 1),
+            incident_id: incident.incident_id.clone(),
+            mcp_server: incident.mcp_server.clone(),
+            rung,
+            part: Part::First,
+            group: incident.group.clone(),
+            why,
+            slow_retry,
+        };
+        self.plan.steps.push(Step::Act(action));
+        self.budgets.book(&incident.mcp_server, rung, self.now);
+        Standing::new(Phase::Acting, rung.as_str())
+    }
+
+    fn exhausted(&mut self, incident: &'a Incident, server: &ServerReading, seen: &Seen) -> Standing {
+        let due = next_slow_retry(self.policy, incident);
+        let mut standing = Standing::new(Phase::Exhausted, "every rung that is enabled and applies was tried: a person is needed");
+        standing.next_retry_at = due;
+        if due.is_some_and(|due| due <= self.now) {
+            let retry = self.rung(incident, server, seen, Rung::SessionReconnect, true);
+            if retry.phase == Phase::Acting {
+                return retry;
+            }
+            standing.hold = retry.hold;
+            standing.until = retry.until;
+            standing.why = format!("{}; slow retry: {}", standing.why, retry.why);
+        }
+        standing
+    }
+
+    fn stand_by_attempt(&mut self, incident: &Incident, attempt: &Attempt, server: &ServerReading, seen: &Seen) -> Standing {
+        if self.snapshot.running.contains(&attempt.attempt_id) {
+            return Standing::new(Phase::Acting, attempt.action.as_str());
+        }
+        match super::halves::second(self.policy, self.snapshot, self.history, incident, attempt, server, seen, self.now) {
+            super::halves::Second::Due(why) if self.confirmed(server) => {
+                let action = Action {
+                    attempt_id: attempt.attempt_id.clone(),
+                    incident_id: incident.incident_id.clone(),
+                    mcp_server: incident.mcp_server.clone(),
+                    rung: attempt.action,
+                    part: Part::Second,
+                    group: incident.group.clone(),
+                    why: why.to_owned(),
+                    slow_retry: attempt.slow_retry,
+                };
+                self.plan.steps.push(Step::Act(action));
+                return Standing::new(Phase::Acting, attempt.action.as_str());
+            }
+            super::halves::Second::Due(why) => {
+                self.confirm(incident, server);
+                return Standing::new(Phase::Acting, why);
+            }
+            super::halves::Second::Wait(until) => {
+                self.wake(until);
+                return Standing::new(Phase::Settling, attempt.action.as_str());
+            }
+            super::halves::Second::None | super::halves::Second::NotNeeded(_) => {}
+        }
+        let verified = super::verify::verify(self.policy, &self.snapshot.hangar, incident, attempt, server, seen, self.now);
+        match verified {
+            super::verify::Verified::Pending(until) => self.wake(until),
+            super::verify::Verified::ReadAgain => self.confirm(incident, server),
+            super::verify::Verified::Settled(..) => {}
+        }
+        Standing::new(Phase::Settling, format!("{}: its proof is awaited", attempt.action))
+    }
+
+    /// Both reads are young enough to act on.
+    fn confirmed(&self, server: &ServerReading) -> bool {
+        let young = |at: Timestamp| self.now.duration_since(at) <= CONFIRM_WITHIN && at <= self.now;
+        !server.rest_outdated && server.rest.as_ref().is_some_and(|r| young(r.at)) && self.snapshot.hangar.read_at.is_some_and(young)
+    }
+
+    fn confirm(&mut self, incident: &Incident, server: &ServerReading) {
+        if self.may_read(server) {
+            self.read(Read::Metrics);
+            self.read(Read::Server(incident.mcp_server.clone()));
+        }
+    }
+}

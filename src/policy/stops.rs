@@ -1,0 +1,45 @@
+//! Deliberate stops: counted by Hangar, told apart from our own, and respected.
+
+use super::history::Incident;
+use super::ladder::Rung;
+use super::record::{HoldCause, Receipt};
+use super::seen::Seen;
+use super::snapshot::{HangarReading, ServerReading, StopReason};
+
+/// The deliberate stop seen since the incident opened, if any. `idle` and `max_retries_exceeded` are none, nor is the one
+/// `manual` stop of each `worker_restart` of ours.
+#[must_use]
+pub fn deliberate_stop(incident: &Incident, hangar: &HangarReading, server: &ServerReading, seen: &Seen) -> Option<HoldCause> {
+    let same_process = incident.process_start == hangar.process_start;
+    let rise = |reason: StopReason| {
+        let counted = server.stops.get(&reason).copied().unwrap_or(0);
+        // A new process counts from zero.
+        let before = if same_process { incident.stops.get(&reason).copied().unwrap_or(0) } else { 0 };
+        counted.saturating_sub(before)
+    };
+    let causes = [
+        (StopReason::DetectionBlock, HoldCause::DetectionBlock, 0),
+        (StopReason::UserRequest, HoldCause::UserRequest, 0),
+        (StopReason::Manual, HoldCause::Manual, our_stops(incident, hangar)),
+        (StopReason::Other, HoldCause::Other, 0),
+        (StopReason::Shutdown, HoldCause::Shutdown, 0),
+    ];
+    causes
+        .into_iter()
+        // Hangar before 2.21 counts a give-up as `shutdown`; that one leaves the server dead, a real stop leaves it cold.
+        .filter(|(reason, _, _)| *reason != StopReason::Shutdown || *seen == Seen::Cold)
+        .find(|(reason, _, ours)| rise(*reason) > *ours)
+        .map(|(_, cause, _)| cause)
+}
+
+/// How many `manual` stops of this Hangar process may be ours.
+#[must_use]
+pub fn our_stops(incident: &Incident, hangar: &HangarReading) -> u64 {
+    let may_have_stopped = |a: &&super::history::Attempt| {
+        a.action == Rung::WorkerRestart
+            && (a.half_done_at.is_some() || a.receipt.is_none_or(|r| r == Receipt::Unknown))
+            && hangar.process_start.is_none_or(|start| a.started_at > start)
+            && a.outcome != Some(super::record::Outcome::NotApplicable)
+    };
+    incident.attempts.iter().filter(may_have_stopped).count() as u64
+}

@@ -1,0 +1,125 @@
+//! Proof: what came of an attempt. HTTP 200 proves nothing; ready, a later last-healthy and the settle window do.
+
+use jiff::Timestamp;
+
+use super::history::{Attempt, Incident};
+use super::limits::Policy;
+use super::record::{Outcome, Receipt};
+use super::seen::Seen;
+use super::snapshot::{HangarReading, ServerReading, StopReason};
+
+/// The verdict on an open attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verified {
+    /// Nothing can be said before then; `None`: until something changes.
+    Pending(Option<Timestamp>),
+    /// The window is over: read again, then judge.
+    ReadAgain,
+    Settled(Outcome, String),
+}
+
+fn settled(outcome: Outcome, why: impl Into<String>) -> Verified {
+    Verified::Settled(outcome, why.into())
+}
+
+/// Judges an attempt that has its receipt. `Seen::Unknown` settles nothing.
+#[must_use]
+pub fn verify(
+    policy: &Policy,
+    hangar: &HangarReading,
+    incident: &Incident,
+    attempt: &Attempt,
+    server: &ServerReading,
+    seen: &Seen,
+    now: Timestamp,
+) -> Verified {
+    let (Some(receipt), Some(receipt_at)) = (attempt.receipt, attempt.receipt_at) else {
+        return Verified::Pending(None);
+    };
+    if let Some(outcome) = attempt.receipt_outcome {
+        return settled(outcome, own_words(attempt, outcome));
+    }
+    if *seen == Seen::Unknown {
+        return Verified::Pending(None);
+    }
+    if hangar.process_start.is_some_and(|start| start > attempt.started_at) {
+        return settled(Outcome::Unresolved, "Hangar restarted before the attempt was proved");
+    }
+    let due = receipt_at + policy.settle;
+    let read_since = |at: Timestamp| hangar.read_at.is_some_and(|read| read >= at) && server.rest.as_ref().is_none_or(|r| r.at >= at);
+    let moved = server.last_healthy.is_some_and(|at| at > attempt.started_at);
+    match seen {
+        Seen::Healthy | Seen::NotSeenHealthy if started_before(server, attempt) => {
+            settled(Outcome::Cancelled, "the server was started by somebody else before our start")
+        }
+        Seen::Healthy if now < due => Verified::Pending(Some(due)),
+        Seen::Healthy | Seen::NotSeenHealthy | Seen::Down if now >= due && !read_since(due) => Verified::ReadAgain,
+        Seen::Healthy if moved => {
+            settled(Outcome::Recovered, format!("ready, last healthy after the action, and held for {:#}", policy.settle))
+        }
+        Seen::Healthy | Seen::NotSeenHealthy if now >= due => unproved(receipt, "ready, but last-healthy did not move"),
+        Seen::NotSeenHealthy => Verified::Pending(Some(due)),
+        Seen::Cold if reaped_idle(incident, hangar, server) && moved => {
+            settled(Outcome::Recovered, "ready and healthy after the action, then reaped as idle")
+        }
+        Seen::Dead | Seen::Down if read_since(receipt_at) && moved => {
+            settled(Outcome::Insufficient, "came up and went down again within the settle window")
+        }
+        Seen::Dead | Seen::Down if read_since(receipt_at) && now >= due => unproved(receipt, "still not running"),
+        Seen::Degraded(_) if read_since(receipt_at) => settled(failed(receipt), "the start failed and Hangar's saga took over"),
+        Seen::Cold if now >= due => unproved(receipt, "not running"),
+        Seen::Gone => settled(Outcome::Cancelled, "Hangar no longer knows the server"),
+        Seen::Initializing(since) => {
+            let give_up = due.max(*since + policy.stuck_starting_after);
+            if now >= give_up { unproved(receipt, "still starting") } else { Verified::Pending(Some(give_up)) }
+        }
+        Seen::Dead | Seen::Down | Seen::Cold | Seen::Degraded(_) => {
+            if now >= due {
+                Verified::ReadAgain
+            } else {
+                Verified::Pending(Some(due))
+            }
+        }
+        Seen::Healthy | Seen::Unknown => Verified::Pending(None),
+    }
+}
+
+/// Why a receipt settles the attempt, in our own words: an upstream's text stays in `detail`, which not everybody may read.
+fn own_words(attempt: &Attempt, outcome: Outcome) -> String {
+    let code = attempt.evidence.get("error_code").and_then(|code| code.as_str());
+    let safe = code.filter(|code| code.len() <= 64 && code.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_'));
+    match (safe, outcome) {
+        (Some(code), _) => format!("Hangar answered {code}"),
+        (None, Outcome::Insufficient) if attempt.action.only_looks() => "looked: still not working".to_owned(),
+        (None, Outcome::Cancelled) if attempt.action.only_looks() => "looked: found healthy".to_owned(),
+        (None, Outcome::Denied) => "Hangar did not let us".to_owned(),
+        (None, outcome) => format!("Hangar gave no usable answer ({outcome})"),
+    }
+}
+
+/// Ready before we acted: whoever started it earned the credit.
+fn started_before(server: &ServerReading, attempt: &Attempt) -> bool {
+    attempt.action == super::ladder::Rung::SessionReconnect
+        && server.last_healthy.is_some_and(|at| at > attempt.started_at)
+        && server.rest.as_ref().and_then(|r| r.started_at).is_some_and(|at| at < attempt.started_at)
+}
+
+fn reaped_idle(incident: &Incident, hangar: &HangarReading, server: &ServerReading) -> bool {
+    let before =
+        if incident.process_start == hangar.process_start { incident.stops.get(&StopReason::Idle).copied().unwrap_or(0) } else { 0 };
+    server.stops.get(&StopReason::Idle).copied().unwrap_or(0) > before
+}
+
+const fn failed(receipt: Receipt) -> Outcome {
+    match receipt {
+        Receipt::Accepted | Receipt::Refused => Outcome::Failed,
+        Receipt::Unknown => Outcome::Unresolved,
+    }
+}
+
+fn unproved(receipt: Receipt, why: &str) -> Verified {
+    match receipt {
+        Receipt::Accepted | Receipt::Refused => settled(Outcome::Insufficient, why),
+        Receipt::Unknown => settled(Outcome::Unresolved, format!("no answer was heard; {why}")),
+    }
+}

@@ -1,0 +1,246 @@
+//! Wiring: the one file that knows every part.
+
+mod views;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use jiff::{SignedDuration, Timestamp};
+use prometheus::Registry;
+use tokio::sync::{Notify, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use crate::attempt_log::{AttemptLog, Checkpoints, LogError, Store};
+use crate::clock;
+use crate::config::Config;
+use crate::engine::{ACTOR, Engine, Parts, Share, Signal};
+use crate::execute::hangar::Executor;
+use crate::hangar::{AuthMemory, HangarClient, MemoryError, Settings};
+use crate::metrics::{Metrics, Seed};
+use crate::observe::log::InputFormat;
+use crate::observe::log::tail::follow;
+use crate::observe::prometheus::{self as prom, PrometheusSource};
+use crate::policy::State;
+use crate::server::{self, Shared};
+use crate::supervise::{GRACE, Supervisor};
+use views::DaemonViews;
+
+/// Signals on their way to the engine at once; then their sources wait.
+const SIGNALS_MAX: usize = 64;
+/// How often Hangar's log is looked at where inotify gives no hint.
+const LOG_INTERVAL: Duration = Duration::from_millis(250);
+/// How often retention is looked after.
+const RETENTION_EVERY: Duration = Duration::from_hours(6);
+
+/// Runs the daemon until SIGTERM or SIGINT, then drains for at most 10 s.
+pub async fn run(config: Config) -> anyhow::Result<()> {
+    let metrics = Arc::new(Metrics::register(&Registry::new()).context("the metrics cannot be registered")?);
+    metrics.set_mode(config.policy.mode);
+    metrics.config_loaded(&config.sha256(), clock::now());
+    let shared = Shared::new(Arc::clone(&metrics));
+    let bound = server::bind(&config.web.listen_address.to_string(), false).await?;
+    tracing::info!(event = "listening", address = %bound.address(), version = env!("CARGO_PKG_VERSION"));
+
+    let mut supervisor = Supervisor::new();
+    supervisor.task("server", bound.serve(Arc::clone(&shared), supervisor.stop()));
+    // The server answers while the store opens.
+    let told = terminated().context("signals cannot be heard")?;
+    tokio::pin!(told);
+    let opened = tokio::select! {
+        opened = Store::open(&config.storage.path, &config.hangar.instance) => opened,
+        () = &mut told => return Ok(()),
+    };
+    let store = Arc::new(opened?);
+    let counts = store.counts().await?;
+    let records = store.head().await?.map_or(0, |head| head.seq);
+    metrics.seed(&Seed {
+        attempts: counts.settled,
+        recoveries: counts.recoveries,
+        incidents: counts.incidents,
+        closed: counts.closed,
+        records,
+    });
+    tracing::info!(event = "store_open", path = %store.path().display(), records);
+
+    daemon(&mut supervisor, &config, store, metrics, shared).await?;
+    supervisor.run(told, GRACE).await?;
+    tracing::info!(event = "stopped");
+    Ok(())
+}
+
+async fn daemon(
+    supervisor: &mut Supervisor,
+    config: &Config,
+    store: Arc<Store>,
+    metrics: Arc<Metrics>,
+    shared: Arc<Shared>,
+) -> anyhow::Result<()> {
+    let stop = supervisor.stop();
+    let settings = Settings {
+        url: config.hangar.url.to_string(),
+        instance: config.hangar.instance.clone(),
+        api_key_file: config.hangar.api_key.as_ref().map(|key| key.path.clone()),
+        request_timeout: unsigned(config.hangar.request_timeout),
+        start_timeout: unsigned(config.hangar.start_timeout),
+        max_body: config.hangar.max_body,
+    };
+    let client = Arc::new(HangarClient::new(settings, Arc::new(Memory(Arc::clone(&store))))?);
+    let executor = Arc::new(Executor::new(Arc::clone(&client), config.policy.budgets.starts_per_second));
+    let (signals, heard) = mpsc::channel(SIGNALS_MAX);
+    let (wake, live) = (Arc::new(Notify::new()), Arc::new(Share::default()));
+    let parts = Parts {
+        policy: config.policy.clone(),
+        poll_interval: unsigned(config.hangar.poll_interval),
+        stale_after: config.hangar.stale_after(),
+        client: Arc::clone(&client),
+        executor,
+        log: Arc::clone(&store) as Arc<dyn AttemptLog>,
+        checkpoints: Arc::clone(&store) as Arc<dyn Checkpoints>,
+        metrics: Arc::clone(&metrics),
+        live: Arc::clone(&live),
+        reads_log: config.hangar.log_file.is_some(),
+    };
+    let engine = Engine::new(parts).await?;
+    let views = DaemonViews::new(config, Arc::clone(&store) as Arc<dyn AttemptLog>, Arc::clone(&live), metrics, client, Arc::clone(&wake));
+    shared.set_views(Arc::new(views));
+
+    if let Some(path) = &config.hangar.log_file {
+        let (follower, updates) = follow(path, InputFormat::Auto, None, LOG_INTERVAL).context("Hangar's log cannot be followed")?;
+        let (signals, stop) = (signals.clone(), stop.clone());
+        supervisor.task("log", async move {
+            pass_on(updates, &signals, &stop).await;
+            drop(follower);
+            Ok::<(), anyhow::Error>(())
+        });
+    }
+    if let Some(source) = prometheus_source(config)? {
+        let every = unsigned(config.prometheus.poll_interval);
+        supervisor.task("prometheus", watch_prometheus(source, every, signals, stop.clone()));
+    }
+    supervisor.task("ready", become_ready(live, shared, stop.clone()));
+    supervisor.task("retention", retain(store, config.storage.retention, stop.clone()));
+    supervisor.task("engine", engine.run(heard, wake, stop));
+    Ok(())
+}
+
+/// SIGTERM or SIGINT, heard from this call on.
+fn terminated() -> std::io::Result<impl Future<Output = ()>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    Ok(async move {
+        tokio::select! {
+            _ = term.recv() => {}
+            _ = int.recv() => {}
+        }
+    })
+}
+
+/// A duration that the configuration has proved positive.
+fn unsigned(duration: SignedDuration) -> Duration {
+    Duration::try_from(duration).unwrap_or_default()
+}
+
+async fn pass_on(mut updates: mpsc::Receiver<crate::observe::log::tail::Update>, signals: &mpsc::Sender<Signal>, stop: &CancellationToken) {
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            update = updates.recv() => match update {
+                Some(update) => if signals.send(Signal::Log(update)).await.is_err() { return },
+                None => return,
+            },
+        }
+    }
+}
+
+fn prometheus_source(config: &Config) -> anyhow::Result<Option<PrometheusSource>> {
+    let Some(url) = &config.prometheus.url else { return Ok(None) };
+    let settings = prom::Settings {
+        url: url.to_string(),
+        instance: config.hangar.instance.clone(),
+        timeout: unsigned(config.prometheus.timeout),
+        stale_after: config.prometheus.poll_interval.saturating_mul(3).max(SignedDuration::from_mins(2)),
+        max_body: config.hangar.max_body,
+    };
+    Ok(Some(PrometheusSource::new(settings)?))
+}
+
+/// Prometheus wakes; Hangar itself is asked before anything is believed.
+async fn watch_prometheus(
+    source: PrometheusSource,
+    every: Duration,
+    signals: mpsc::Sender<Signal>,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    let mut last = None;
+    loop {
+        let at: Timestamp = clock::now();
+        match source.read(at).await {
+            Ok(samples) => {
+                last = None;
+                let dead = |(id, sample): (String, prom::PrometheusSample)| (sample.state == Some(State::Dead)).then_some(id);
+                let dead = BTreeMap::into_iter(samples).filter_map(dead).collect();
+                if signals.send(Signal::Prometheus { dead, at }).await.is_err() {
+                    return Ok(());
+                }
+            }
+            Err(unknown) => {
+                let words = unknown.to_string();
+                if last.as_ref() != Some(&words) {
+                    tracing::warn!(error = words, "Prometheus says nothing about this Hangar: unknown, not healthy");
+                    last = Some(words);
+                }
+            }
+        }
+        tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            () = tokio::time::sleep(every) => {}
+        }
+    }
+}
+
+/// Ready: the store is open and Hangar was read once.
+async fn become_ready(live: Arc<Share>, shared: Arc<Shared>, stop: CancellationToken) -> anyhow::Result<()> {
+    shared.set_not_ready("Hangar's metrics were not read yet");
+    tokio::select! {
+        () = stop.cancelled() => return Ok(()),
+        () = live.first_read() => shared.set_ready(),
+    }
+    stop.cancelled().await;
+    shared.set_not_ready("shutting down");
+    Ok(())
+}
+
+async fn retain(store: Arc<Store>, retention: SignedDuration, stop: CancellationToken) -> anyhow::Result<()> {
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            () = tokio::time::sleep(RETENTION_EVERY) => {}
+        }
+        let now = clock::now();
+        match store.cut(now - retention, now, ACTOR).await {
+            Ok(cut) if cut.removed > 0 => tracing::info!(event = "retention", removed = cut.removed, first_seq = cut.first_seq),
+            Ok(_) => {}
+            Err(error) => tracing::warn!(error = crate::hangar::fault::chain(&error), "retention failed; it is tried again"),
+        }
+    }
+}
+
+/// What is remembered of refused credentials, in the store.
+struct Memory(Arc<Store>);
+
+impl AuthMemory for Memory {
+    fn get<'a>(&'a self, key: &'a str) -> futures_util::future::BoxFuture<'a, Result<Option<serde_json::Value>, MemoryError>> {
+        Box::pin(async move { Checkpoints::get(&*self.0, key).await.map_err(forgotten) })
+    }
+
+    fn put<'a>(&'a self, key: &'a str, value: serde_json::Value) -> futures_util::future::BoxFuture<'a, Result<(), MemoryError>> {
+        Box::pin(async move { Checkpoints::put(&*self.0, key, value).await.map_err(forgotten) })
+    }
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "the shape that map_err takes")]
+fn forgotten(error: LogError) -> MemoryError {
+    MemoryError(crate::hangar::fault::chain(&error))
+}

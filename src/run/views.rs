@@ -1,0 +1,136 @@
+//! What the server shows of the running daemon.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use jiff::Timestamp;
+use tokio::sync::Notify;
+
+use crate::attempt_log::{AttemptLog, IncidentState, LogError};
+use crate::clock;
+use crate::config::Config;
+use crate::engine::Share;
+use crate::hangar::HangarClient;
+use crate::metrics::Metrics;
+use crate::policy::{LadderDocument, Mode, Policy, ladder_document};
+use crate::server::views::{AttemptView, HangarView, HoldOrderView, IncidentView, StatusView, ViewError, Views, Which};
+
+/// The daemon, as its parts tell it.
+pub struct DaemonViews {
+    instance: String,
+    url: String,
+    mode: Mode,
+    policy: Policy,
+    started_at: Timestamp,
+    log: Arc<dyn AttemptLog>,
+    live: Arc<Share>,
+    metrics: Arc<Metrics>,
+    client: Arc<HangarClient>,
+    wake: Arc<Notify>,
+}
+
+impl DaemonViews {
+    /// The daemon started now.
+    pub fn new(
+        config: &Config,
+        log: Arc<dyn AttemptLog>,
+        live: Arc<Share>,
+        metrics: Arc<Metrics>,
+        client: Arc<HangarClient>,
+        wake: Arc<Notify>,
+    ) -> Self {
+        Self {
+            instance: config.hangar.instance.clone(),
+            url: config.hangar.url.to_string(),
+            mode: config.policy.mode,
+            policy: config.policy.clone(),
+            started_at: clock::now(),
+            log,
+            live,
+            metrics,
+            client,
+            wake,
+        }
+    }
+
+    fn view(&self, incident: &crate::policy::Incident) -> IncidentView {
+        IncidentView::new(incident, self.live.get().standings.get(&incident.mcp_server))
+    }
+}
+
+fn limit(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+fn unread(error: LogError) -> ViewError {
+    ViewError::Log(Box::new(error))
+}
+
+impl Views for DaemonViews {
+    fn status(&self) -> StatusView {
+        let live = self.live.get();
+        let mut holds = BTreeMap::new();
+        for hold in live.standings.values().filter_map(|s| s.hold) {
+            *holds.entry(hold).or_insert(0) += 1;
+        }
+        StatusView {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            instance: self.instance.clone(),
+            mode: self.mode,
+            started_at: self.started_at,
+            ready: live.read_at.is_some(),
+            hangar: HangarView {
+                url: self.url.clone(),
+                version: live.version.map(|(major, minor, patch)| format!("{major}.{minor}.{patch}")),
+                reachable: live.fresh,
+                last_read_at: live.read_at,
+                process_start_time: live.process_start,
+                auth: self.client.auth_state().auth,
+            },
+            known_servers: live.known,
+            incidents_open: live.incidents_open,
+            holds,
+            hold_orders: live
+                .orders
+                .iter()
+                .map(|order| HoldOrderView { mcp_server: order.mcp_server.clone(), cause: order.cause, since: order.since })
+                .collect(),
+            fraction_avoided_full_restart: self.metrics.fraction_avoided_full_restart(),
+        }
+    }
+
+    fn ladder(&self) -> LadderDocument {
+        ladder_document(|rung| self.policy.rung(rung).is_some())
+    }
+
+    fn incidents(&self, which: Which, n: usize) -> BoxFuture<'_, Result<Vec<IncidentView>, ViewError>> {
+        let state = match which {
+            Which::Open => IncidentState::Open,
+            Which::Closed => IncidentState::Closed,
+            Which::All => IncidentState::All,
+        };
+        Box::pin(async move {
+            let incidents = self.log.incidents(state, limit(n)).await.map_err(unread)?;
+            Ok(incidents.iter().map(|incident| self.view(incident)).collect())
+        })
+    }
+
+    fn incident<'a>(&'a self, incident_id: &'a str) -> BoxFuture<'a, Result<Option<IncidentView>, ViewError>> {
+        Box::pin(async move {
+            let incident = self.log.incident(incident_id).await.map_err(unread)?;
+            Ok(incident.map(|incident| self.view(&incident)))
+        })
+    }
+
+    fn attempts<'a>(&'a self, incident_id: Option<&'a str>, n: usize) -> BoxFuture<'a, Result<Vec<AttemptView>, ViewError>> {
+        Box::pin(async move {
+            let attempts = self.log.attempts(incident_id, limit(n)).await.map_err(unread)?;
+            Ok(attempts.iter().map(AttemptView::from).collect())
+        })
+    }
+
+    fn wake(&self, _n_alerts: usize) {
+        self.wake.notify_one();
+    }
+}

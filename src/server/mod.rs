@@ -1,0 +1,171 @@
+//! The HTTP server: health, metrics, the read-only API and Alertmanager's webhook.
+//!
+//! In this version there are no credentials, so nothing in here changes anything; see `access`.
+
+mod access;
+mod api;
+mod error;
+mod health;
+mod limits;
+pub mod views;
+mod webhook;
+
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::{HeaderValue, Method, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::metrics::Metrics;
+
+pub use error::ApiError;
+pub use limits::{BODY_MAX, CONNECTIONS_MAX, DRAIN, HEADER_TIMEOUT, REQUEST_TIMEOUT, STALL_TIMEOUT};
+pub use views::Views;
+
+const WEBHOOK_PATH: &str = "/api/v1/alertmanager";
+
+/// Why the server cannot be started or has to stop.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    #[error("web.listen_address \"{}\" cannot be resolved", .address.escape_debug())]
+    Resolve { address: String, source: std::io::Error },
+    #[error("web.listen_address \"{}\" names no address", .address.escape_debug())]
+    NoAddress { address: String },
+    #[error(
+        "web.listen_address {address} is not on loopback and there are no credentials: whoever reaches it may read; allow that with --web.unsafe-no-auth (web.unsafe_no_auth: true)"
+    )]
+    Exposed { address: SocketAddr },
+    #[error("cannot listen on {address}")]
+    Bind { address: SocketAddr, source: std::io::Error },
+}
+
+/// What the server shows, filled in as the daemon comes up.
+pub struct Shared {
+    metrics: Arc<Metrics>,
+    views: OnceLock<Arc<dyn Views>>,
+    /// Why the daemon is not ready; `None` once it is.
+    not_ready: RwLock<Option<String>>,
+    desk: webhook::Desk,
+}
+
+impl Shared {
+    /// Healthy from now on, and not ready.
+    #[must_use]
+    pub fn new(metrics: Arc<Metrics>) -> Arc<Self> {
+        Arc::new(Self { metrics, views: OnceLock::new(), not_ready: RwLock::new(Some("starting".to_owned())), desk: webhook::Desk::new() })
+    }
+
+    /// The API answers from now on. Only the first call counts.
+    pub fn set_views(&self, views: Arc<dyn Views>) {
+        let _ = self.views.set(views);
+    }
+
+    /// Ready from now on.
+    pub fn set_ready(&self) {
+        *self.not_ready.write().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Not ready from now on; `why` is shown to whoever asks, so it is in our own words.
+    pub fn set_not_ready(&self, why: impl Into<String>) {
+        *self.not_ready.write().unwrap_or_else(PoisonError::into_inner) = Some(why.into());
+    }
+
+    fn not_ready(&self) -> Option<String> {
+        self.not_ready.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn views(&self) -> Result<&Arc<dyn Views>, ApiError> {
+        self.views.get().ok_or_else(|| ApiError::unavailable("starting", "the attempt log is not open yet"))
+    }
+}
+
+/// A server that listens and does not answer yet.
+#[derive(Debug)]
+pub struct Bound {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+/// Binds `host:port`. Port 0 takes a free one.
+///
+/// # Errors
+/// The address is taken, unknown, or off loopback without `unsafe_no_auth`.
+pub async fn bind(listen_address: &str, unsafe_no_auth: bool) -> Result<Bound, ServerError> {
+    let found = tokio::net::lookup_host(listen_address).await;
+    let found = found.map_err(|source| ServerError::Resolve { address: listen_address.to_owned(), source })?;
+    let found: Vec<SocketAddr> = found.collect();
+    if let Some(address) = found.iter().find(|a| !access::is_loopback(a.ip())).filter(|_| !unsafe_no_auth) {
+        return Err(ServerError::Exposed { address: *address });
+    }
+    let mut refused = None;
+    for address in found {
+        match TcpListener::bind(address).await.and_then(|l| Ok((l.local_addr()?, l))) {
+            Ok((address, listener)) => return Ok(Bound { listener, address }),
+            Err(source) => refused = refused.or(Some(ServerError::Bind { address, source })),
+        }
+    }
+    Err(refused.unwrap_or_else(|| ServerError::NoAddress { address: listen_address.to_owned() }))
+}
+
+impl Bound {
+    /// Where it listens, with the real port.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Answers until `stop` is cancelled, then ends what is under way within `DRAIN`.
+    ///
+    /// # Errors
+    /// None at present; a failed accept is logged and tried again.
+    pub async fn serve(self, shared: Arc<Shared>, stop: CancellationToken) -> Result<(), ServerError> {
+        let router = router(shared, access::HostRule::for_address(self.address.ip()));
+        limits::serve(self.listener, router, stop).await;
+        Ok(())
+    }
+}
+
+fn router(shared: Arc<Shared>, host_rule: access::HostRule) -> Router {
+    let api = Router::new()
+        .route("/status", get(api::status))
+        .route("/ladder", get(api::ladder))
+        .route("/incidents", get(api::incidents))
+        .route("/incidents/{id}", get(api::incident))
+        .route("/attempts", get(api::attempts))
+        .route("/alertmanager", post(webhook::receive).layer(DefaultBodyLimit::max(BODY_MAX)))
+        .fallback(error::not_found)
+        .method_not_allowed_fallback(error::method_not_allowed)
+        .layer(middleware::from_fn_with_state(host_rule, access::check_host));
+    Router::new()
+        .route("/-/healthy", get(health::healthy))
+        .route("/-/ready", get(health::ready))
+        .route("/metrics", get(health::metrics))
+        .nest("/api/v1", api)
+        .fallback(error::not_found)
+        .method_not_allowed_fallback(error::method_not_allowed)
+        .layer(middleware::from_fn_with_state(shared.clone(), around))
+        .with_state(shared)
+}
+
+/// Around every request: the time-out, what is counted and logged, and the headers of every answer.
+async fn around(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let mut response = match tokio::time::timeout(REQUEST_TIMEOUT, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => ApiError::unavailable("timeout", format!("not done within {} s", REQUEST_TIMEOUT.as_secs())).into_response(),
+    };
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if path == WEBHOOK_PATH && method == Method::POST {
+        shared.metrics.webhook_answered(response.status().as_u16());
+    }
+    tracing::debug!(%method, path, status = response.status().as_u16(), "answered");
+    response
+}

@@ -1,0 +1,2 @@
+//! Hangar's log, on real bytes.
+mod corpus;

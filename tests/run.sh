@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Runs every check and every test: format, lints, unit, property, scenario and end-to-end tests with real MCP Hangar.
+# Installs what they need, once: virtual environments below ~/.cache/hangar-medic/venvs (HANGAR_MEDIC_TEST_VENVS
+# moves them) and cargo-nextest. Needs Rust, Python 3.11+ and, on Linux, util-linux and procps. Arguments go to
+# cargo nextest run, e.g. tests/run.sh -E 'test(given_up)'.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=deploy/demo/venv.sh
+. deploy/demo/venv.sh
+
+need cargo "install Rust from https://rustup.rs"
+need prlimit "install util-linux; the full-disk test limits the daemon's files with it"
+need ps "install procps"
+
+for version in 2.34.4 2.20.0; do
+  hangar_venv "$version" >/dev/null
+done
+mkdir -p "$VENVS"
+HANGAR_MEDIC_TEST_VENVS="$(cd "$VENVS" && pwd)"
+export HANGAR_MEDIC_TEST_VENVS
+
+if ! cargo nextest --version >/dev/null 2>&1; then
+  echo "installing cargo-nextest, the test runner" >&2
+  cargo install cargo-nextest --locked
+fi
+
+cargo fmt --check || fail "the code is not formatted: run cargo fmt"
+cargo clippy --all-targets -- -D warnings
+cargo nextest run --no-tests=fail "$@"
