@@ -1,13 +1,16 @@
 //! The attempt log on SQLite: durable, chained, and refusing what it must not touch.
 
-use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+mod refusals;
+mod retention;
+mod start;
+mod tampering;
 
-use hangar_medic::attempt_log::{AttemptLog, Checkpoints, Counts, FaultKind, IncidentState, LogError, Store, VerifyReport, verify_export};
+use std::path::Path;
+
+use hangar_medic::attempt_log::{AttemptLog, Checkpoints, Counts, IncidentState, Store};
 use hangar_medic::policy::{
-    Body, Closed, History, HoldCause, Outcome, Policy, Reason, Receipt, Record, Rung, Stops, Symptom, attempt_id, incident_id,
+    Body, Budgets, Closed, History, HoldCause, Outcome, Policy, Reason, Receipt, Record, Rung, Stops, StormLimits, Symptom, attempt_id,
+    incident_id,
 };
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
@@ -28,17 +31,11 @@ async fn open(dir: &Path) -> Store {
 }
 
 /// The database behind the store's back.
-async fn tamper(dir: &Path, statements: &[&'static str]) {
+async fn tamper(dir: &Path, statements: &'static str) {
     let options = sqlx::sqlite::SqliteConnectOptions::new().filename(dir.join("medic.db"));
     let mut db: SqliteConnection = options.connect().await.unwrap();
-    for statement in statements {
-        sqlx::query(*statement).execute(&mut db).await.unwrap();
-    }
+    sqlx::raw_sql(statements).execute(&mut db).await.unwrap();
     db.close().await.unwrap();
-}
-
-async fn verify(dir: &Path) -> VerifyReport {
-    Store::open_to_verify(dir, Some(INSTANCE)).await.unwrap().verify(&mut |_| {}).await.unwrap()
 }
 
 fn opened(server: &str, second: i64, reason: Reason) -> Body {
@@ -115,7 +112,9 @@ async fn all(store: &Store) -> Vec<Record> {
 
 fn fold(records: &[Record], policy: &Policy, now: Timestamp) -> History {
     let mut history = History::default();
-    records.iter().for_each(|record| history.apply(record));
+    for record in records {
+        history.apply(record);
+    }
     history.prune(policy, now);
     history
 }
@@ -261,7 +260,7 @@ impl Writer {
                 self.orders[server] = false;
                 Body::HoldReleased { mcp_server: name.to_owned(), why: "seen ready".to_owned() }
             }
-            8 | 9 if word % 2 == 0 => {
+            8 | 9 if word.is_multiple_of(2) => {
                 self.orders[server] = true;
                 held(name)
             }
@@ -290,11 +289,14 @@ proptest! {
                 let Some(body) = writer.write(now, server, what, word) else { continue };
                 records.extend(store.append(at(now), "sidecar", vec![body]).await.unwrap());
             }
-            let mut policy = Policy::default();
-            policy.flap_window = SignedDuration::from_secs(windows[0]);
-            policy.budgets.starts_window = SignedDuration::from_secs(windows[1]);
-            policy.budgets.actions_window = SignedDuration::from_secs(windows[2]);
-            policy.storm.window = SignedDuration::from_secs(windows[3]);
+            let windows: Vec<_> = windows.into_iter().map(SignedDuration::from_secs).collect();
+            let defaults = Policy::default();
+            let policy = Policy {
+                flap_window: windows[0],
+                budgets: Budgets { starts_window: windows[1], actions_window: windows[2], ..defaults.budgets },
+                storm: StormLimits { window: windows[3], ..defaults.storm },
+                ..defaults
+            };
             let now = at(now + after);
             let expected = fold(&records, &policy, now);
             assert_eq!(store.history(&policy, now).await.unwrap(), expected);
@@ -312,69 +314,4 @@ proptest! {
             assert_eq!(store.counts().await.unwrap(), counts);
         });
     }
-}
-
-/// Records in the store that starts are timed on; `tests/soak.sh` asks for a million.
-fn many() -> i64 {
-    std::env::var("HANGAR_MEDIC_TEST_RECORDS").map_or(40_000, |n| n.parse().unwrap())
-}
-
-#[test]
-fn a_start_reads_what_the_windows_need_and_not_the_whole_log() {
-    run(async {
-        let dir = tempfile::tempdir().unwrap();
-        let store = open(dir.path()).await;
-        let records = many();
-        store.append(at(0), "sidecar", vec![opened("old", 0, Reason::CapabilityBlocked), held("kept")]).await.unwrap();
-        let servers: Vec<String> = (0..1000).map(|n| format!("server-{n}")).collect();
-        let begun = Instant::now();
-        // An incident a minute, in batches of a hundred.
-        for batch in 0..records / 800 {
-            let bodies = (0..100).flat_map(|n| whole(&servers[usize::try_from((batch * 100 + n) % 1000).unwrap()], (batch * 100 + n) * 60));
-            store.append(at(batch * 6000), "sidecar", bodies.collect()).await.unwrap();
-        }
-        let filled = begun.elapsed();
-        store.close().await;
-        let now = at(records / 8 * 60);
-        let timed = |what: &str, begun: Instant| eprintln!("{records} records: {what} {:?}", begun.elapsed());
-        eprintln!("filled in {filled:?}, {} bytes", std::fs::metadata(dir.path().join("medic.db")).unwrap().len());
-
-        let begun = Instant::now();
-        let store = open(dir.path()).await;
-        timed("open", begun);
-        let history = store.history(&Policy::default(), now).await.unwrap();
-        timed("open and history", begun);
-        let (opening, begun) = (begun.elapsed(), Instant::now());
-        assert_eq!(history.open.keys().collect::<Vec<_>>(), ["old"]);
-        assert_eq!(history.orders.keys().collect::<Vec<_>>(), ["kept"]);
-        let counts = store.counts().await.unwrap();
-        timed("counts", begun);
-        assert_eq!(counts.closed[&Closed::Recovered], u64::try_from(records / 800 * 100).unwrap());
-        let begun = Instant::now();
-        assert_eq!(store.incidents(IncidentState::All, 1000).await.unwrap().len(), 1000);
-        timed("the newest 1000 incidents", begun);
-        let begun = Instant::now();
-        store.incidents(IncidentState::Open, 1000).await.unwrap();
-        timed("open incidents", begun);
-        let begun = Instant::now();
-        assert_eq!(store.attempts(None, 1000).await.unwrap().len(), 1000);
-        timed("the newest 1000 attempts", begun);
-        let mut slowest = Duration::ZERO;
-        let begun = Instant::now();
-        for second in 0..50 {
-            let begun = Instant::now();
-            store.append(now, "sidecar", vec![held("x")]).await.unwrap();
-            slowest = slowest.max(begun.elapsed());
-            let _ = second;
-        }
-        eprintln!("append: mean {:?}, slowest {slowest:?}", begun.elapsed() / 50);
-        let begun = Instant::now();
-        let report = store.verify(&mut |_| {}).await.unwrap();
-        timed("verify", begun);
-        assert_eq!((report.fault, report.index_fault), (None, None));
-        let begun = Instant::now();
-        store.check_pages().await.unwrap();
-        timed("quick_check", begun);
-        let _ = opening;
-    });
 }
