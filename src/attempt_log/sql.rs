@@ -1,4 +1,6 @@
 //! The statements that both databases understand. `$1` is always the instance.
+//!
+//! CROSS JOIN, with the few rows first: SQLite keeps that order, and without statistics of its own it guesses a worse one.
 
 /// Columns of a stored record, in the order that `sqlite::row` reads them.
 pub(super) const RECORDS: &str = "SELECT seq, at, actor, body, prev_hash, hash, instance FROM records WHERE instance = $1 ORDER BY seq";
@@ -17,23 +19,23 @@ pub(super) const HEAD_SET: &str = "INSERT INTO heads (instance, seq, hash) VALUE
      ON CONFLICT (instance) DO UPDATE SET seq = excluded.seq, hash = excluded.hash";
 pub(super) const INSTANCES: &str = "SELECT instance FROM heads ORDER BY instance";
 
-/// `$2` = start of the longest window, `$3` = start of the storm window, both in µs.
+/// `$2` = start of the longest window, `$3` = start of the storm window, `$4` = its length, all in µs.
 ///
 /// Whole incidents: the open ones and those with any record in the window. Besides: what stands, and the two ends of every
 /// incident that the storm brake looks at. In chain order, folding these and pruning gives what folding all and pruning gives.
 pub(super) const HISTORY: &str = "WITH lately AS (SELECT seq, incident_id FROM records WHERE instance = $1 AND at_us >= $2), \
      whole AS (SELECT incident_id FROM lately WHERE incident_id IS NOT NULL \
                UNION SELECT incident_id FROM incidents WHERE instance = $1 AND ended_seq IS NULL), \
-     recent AS (SELECT opened_seq, ended_seq FROM incidents WHERE instance = $1 AND opened_us >= $3 ORDER BY opened_us DESC LIMIT 100000), \
+     recent AS (SELECT opened_seq, ended_seq FROM incidents WHERE instance = $1 AND opened_us >= $3 \
+                UNION SELECT n.opened_seq, n.ended_seq FROM incidents o CROSS JOIN incidents n \
+                WHERE o.instance = $1 AND o.ended_seq IS NULL AND n.instance = $1 AND n.opened_us BETWEEN o.opened_us - $4 AND o.opened_us + $4), \
      wanted AS (SELECT seq FROM lately \
-                UNION SELECT r.seq FROM whole w JOIN records r ON r.instance = $1 AND r.incident_id = w.incident_id \
+                UNION SELECT r.seq FROM whole w CROSS JOIN records r WHERE r.instance = $1 AND r.incident_id = w.incident_id \
                 UNION SELECT seq FROM standing WHERE instance = $1 \
                 UNION SELECT opened_seq FROM recent \
                 UNION SELECT ended_seq FROM recent WHERE ended_seq IS NOT NULL) \
      SELECT r.seq, r.at, r.actor, r.body, r.prev_hash, r.hash, r.instance \
-     FROM wanted w JOIN records r ON r.instance = $1 AND r.seq = w.seq ORDER BY r.seq";
-
-pub(super) const OLDEST_OPEN: &str = "SELECT MIN(opened_us) FROM incidents WHERE instance = $1 AND ended_seq IS NULL";
+     FROM wanted w CROSS JOIN records r WHERE r.instance = $1 AND r.seq = w.seq ORDER BY r.seq";
 
 /// The records of some incidents, those of each together and in order, oldest incident first.
 macro_rules! of_incidents {
@@ -42,7 +44,7 @@ macro_rules! of_incidents {
             "WITH ids AS (",
             $ids,
             ") SELECT r.seq, r.at, r.actor, r.body, r.prev_hash, r.hash, r.instance, r.incident_id \
-             FROM ids i JOIN records r ON r.instance = $1 AND r.incident_id = i.incident_id ORDER BY i.opened_seq, r.seq"
+             FROM ids i CROSS JOIN records r WHERE r.instance = $1 AND r.incident_id = i.incident_id ORDER BY i.opened_seq, r.seq"
         )
     };
 }

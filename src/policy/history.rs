@@ -11,7 +11,7 @@ use super::reason::{Provenance, Reason};
 use super::record::{Body, Closed, HoldCause, Outcome, Receipt, Record};
 use super::snapshot::Stops;
 use super::symptom::Symptom;
-use super::when::before;
+use super::when::{after, before};
 
 /// One try, folded from its records.
 #[derive(Debug, Clone, PartialEq)]
@@ -160,6 +160,9 @@ pub struct History {
 /// How many entries of `acted` and `opened` are kept at most, whatever happens.
 const WINDOW_ENTRIES_MAX: usize = 100_000;
 
+/// However long the operator makes the storm's window, this much of it is kept.
+pub(crate) const STORM_WINDOW_MAX: SignedDuration = SignedDuration::from_hours(24);
+
 impl History {
     /// Folds one record in. Records of other instances must not be given.
     pub fn apply(&mut self, record: &Record) {
@@ -227,13 +230,22 @@ impl History {
         while self.acted.front().is_some_and(|a| now.duration_since(a.at) > acted) || self.acted.len() > WINDOW_ENTRIES_MAX {
             self.acted.pop_front();
         }
-        // A storm outlives its window as long as one of its incidents is open.
-        let oldest_open = self.open.values().map(|i| i.opened_at).min().unwrap_or(now);
-        let keep_from = before(oldest_open.min(now), policy.storm.window.min(SignedDuration::from_hours(24)));
-        while self.opened.front().is_some_and(|o| o.at < keep_from) || self.opened.len() > WINDOW_ENTRIES_MAX {
+        self.prune_opened(policy, now);
+        self.closed.retain(|_, i| i.closed.as_ref().is_some_and(|(_, at, _)| now.duration_since(*at) <= policy.flap_window));
+    }
+
+    /// A storm outlives its window as long as one of its incidents is open. What opened near no open incident goes, so that
+    /// one server that is held for months does not keep every later incident with it.
+    fn prune_opened(&mut self, policy: &Policy, now: Timestamp) {
+        let window = policy.storm.window.clamp(SignedDuration::ZERO, STORM_WINDOW_MAX);
+        if self.opened.iter().any(|o| now.duration_since(o.at) > window) {
+            let open: BTreeSet<Timestamp> = self.open.values().map(|i| i.opened_at).collect();
+            self.opened
+                .retain(|o| now.duration_since(o.at) <= window || open.range(before(o.at, window)..=after(o.at, window)).next().is_some());
+        }
+        while self.opened.len() > WINDOW_ENTRIES_MAX {
             self.opened.pop_front();
         }
-        self.closed.retain(|_, i| i.closed.as_ref().is_some_and(|(_, at, _)| now.duration_since(*at) <= policy.flap_window));
     }
 
     fn open_by_id(&mut self, incident_id: &str) -> Option<&mut Incident> {

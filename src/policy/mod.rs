@@ -20,6 +20,7 @@ mod verify;
 mod when;
 mod words;
 
+pub(crate) use history::STORM_WINDOW_MAX;
 pub use history::{Acted, Attempt, History, HoldOrder, Incident, OpenedAt, attempt_id, incident_id, server_of, valid_server_id};
 pub use hold::Hold;
 pub use ladder::{LadderDocument, LadderRow, Rung, document as ladder_document};

@@ -1,13 +1,16 @@
 //! The attempt log on SQLite: durable, chained, and refusing what it must not touch.
 
-use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+mod refusals;
+mod retention;
+mod start;
+mod tampering;
 
-use hangar_medic::attempt_log::{AttemptLog, Checkpoints, Counts, FaultKind, IncidentState, LogError, Store, VerifyReport, verify_export};
+use std::path::Path;
+
+use hangar_medic::attempt_log::{AttemptLog, Checkpoints, Counts, IncidentState, Store};
 use hangar_medic::policy::{
-    Body, Closed, History, HoldCause, Outcome, Policy, Reason, Receipt, Record, Rung, Stops, Symptom, attempt_id, incident_id,
+    Body, Budgets, Closed, History, HoldCause, Outcome, Policy, Reason, Receipt, Record, Rung, Stops, StormLimits, Symptom, attempt_id,
+    incident_id,
 };
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
@@ -28,17 +31,11 @@ async fn open(dir: &Path) -> Store {
 }
 
 /// The database behind the store's back.
-async fn tamper(dir: &Path, statements: &[&'static str]) {
+async fn tamper(dir: &Path, statements: &'static str) {
     let options = sqlx::sqlite::SqliteConnectOptions::new().filename(dir.join("medic.db"));
     let mut db: SqliteConnection = options.connect().await.unwrap();
-    for statement in statements {
-        sqlx::query(*statement).execute(&mut db).await.unwrap();
-    }
+    sqlx::raw_sql(statements).execute(&mut db).await.unwrap();
     db.close().await.unwrap();
-}
-
-async fn verify(dir: &Path) -> VerifyReport {
-    Store::open_to_verify(dir, Some(INSTANCE)).await.unwrap().verify(&mut |_| {}).await.unwrap()
 }
 
 fn opened(server: &str, second: i64, reason: Reason) -> Body {
@@ -115,7 +112,9 @@ async fn all(store: &Store) -> Vec<Record> {
 
 fn fold(records: &[Record], policy: &Policy, now: Timestamp) -> History {
     let mut history = History::default();
-    records.iter().for_each(|record| history.apply(record));
+    for record in records {
+        history.apply(record);
+    }
     history.prune(policy, now);
     history
 }
@@ -261,7 +260,7 @@ impl Writer {
                 self.orders[server] = false;
                 Body::HoldReleased { mcp_server: name.to_owned(), why: "seen ready".to_owned() }
             }
-            8 | 9 if word % 2 == 0 => {
+            8 | 9 if word.is_multiple_of(2) => {
                 self.orders[server] = true;
                 held(name)
             }
@@ -290,11 +289,14 @@ proptest! {
                 let Some(body) = writer.write(now, server, what, word) else { continue };
                 records.extend(store.append(at(now), "sidecar", vec![body]).await.unwrap());
             }
-            let mut policy = Policy::default();
-            policy.flap_window = SignedDuration::from_secs(windows[0]);
-            policy.budgets.starts_window = SignedDuration::from_secs(windows[1]);
-            policy.budgets.actions_window = SignedDuration::from_secs(windows[2]);
-            policy.storm.window = SignedDuration::from_secs(windows[3]);
+            let windows: Vec<_> = windows.into_iter().map(SignedDuration::from_secs).collect();
+            let defaults = Policy::default();
+            let policy = Policy {
+                flap_window: windows[0],
+                budgets: Budgets { starts_window: windows[1], actions_window: windows[2], ..defaults.budgets },
+                storm: StormLimits { window: windows[3], ..defaults.storm },
+                ..defaults
+            };
             let now = at(now + after);
             let expected = fold(&records, &policy, now);
             assert_eq!(store.history(&policy, now).await.unwrap(), expected);

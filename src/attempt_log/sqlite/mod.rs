@@ -110,3 +110,6 @@ impl Checkpoints for Store {
         Box::pin(self.write_checkpoint(key, value))
     }
 }
+
+#[cfg(test)]
+mod tests;

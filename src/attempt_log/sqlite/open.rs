@@ -24,9 +24,12 @@ const NEWEST: i64 = 1;
 /// Up to this size (bytes) the whole file is checked at each start: about 0.1 s. Above it, `Store::check_pages` does it later.
 const CHECK_AT_START_MAX: u64 = 32 << 20;
 
-fn options(path: &Path) -> SqliteConnectOptions {
-    SqliteConnectOptions::new()
-        .filename(path)
+/// `damaged`: reads what can be read. That setting comes first, since most others look at the whole file's header.
+fn options(path: &Path, damaged: bool) -> SqliteConnectOptions {
+    let options = SqliteConnectOptions::new().filename(path);
+    // Else SQLite reads nothing at all from a file that was cut short.
+    let options = if damaged { options.pragma("writable_schema", "ON") } else { options };
+    options
         .create_if_missing(false)
         .busy_timeout(Duration::from_secs(5))
         .pragma("cell_size_check", "ON")
@@ -55,18 +58,17 @@ impl Store {
         let lock = files::lock(dir)?;
         files::make_database(dir)?;
         let path = files::database(dir);
-        let options = options(&path).journal_mode(SqliteJournalMode::Wal).synchronous(SqliteSynchronous::Full);
-        // SQLite opens a write-protected file for reading and says nothing before the first write: ask it for one.
+        let options = options(&path, false).journal_mode(SqliteJournalMode::Wal).synchronous(SqliteSynchronous::Full);
+        inspect(dir).await?;
         let mut connection = options.clone().connect().await.map_err(|e| LogError::writing(&path, e))?;
-        refuse_foreign(&mut connection, &path).await?;
-        let probe = connection.begin_with("BEGIN IMMEDIATE").await.map_err(|e| LogError::writing(&path, e))?;
-        probe.rollback().await.map_err(|e| LogError::writing(&path, e))?;
-        if std::fs::metadata(&path).is_ok_and(|m| m.len() <= CHECK_AT_START_MAX) {
-            quick_check(&mut connection, &path).await?;
-        }
-        migrate(&mut connection, &path).await?;
-        let mut remembered = Remembered::open(dir)?;
-        check_end(&mut connection, &path, instance, remembered.read(instance)).await?;
+        let remembered = match prepare(&mut connection, dir, &path, instance).await {
+            Ok(remembered) => remembered,
+            Err(error) => {
+                // Not just dropped: that would end later, under the next try.
+                let _ = connection.close().await;
+                return Err(error);
+            }
+        };
         Ok(Self {
             identity: files::identity(&path).ok(),
             readers: readers(options.clone().read_only(true)),
@@ -80,26 +82,19 @@ impl Store {
 
     /// Opens the store for reading, also beside a running daemon. `instance` may be left out where the store has only one.
     pub async fn open_read_only(dir: &Path, instance: Option<&str>) -> Result<Self, LogError> {
-        let (path, options, mut connection) = connect_to_read(dir, false).await?;
-        refuse_foreign(&mut connection, &path).await?;
-        if newest_migration(&mut connection).await.map_err(|e| LogError::reading(&path, e))? < NEWEST {
-            return Err(LogError::Older { path });
-        }
-        let instance = match instance {
-            Some(instance) => instance.to_owned(),
-            None => only_instance(&mut connection, &path).await?,
-        };
-        Ok(Self::for_reading(&path, instance, options))
+        Self::open_to_read(dir, instance, false).await
     }
 
     /// Opens a store that may be damaged, to verify it: what can still be read is.
     pub async fn open_to_verify(dir: &Path, instance: Option<&str>) -> Result<Self, LogError> {
-        let (path, options, mut connection) = connect_to_read(dir, true).await?;
-        let instance = match instance {
-            Some(instance) => instance.to_owned(),
-            None => only_instance(&mut connection, &path).await?,
-        };
-        Ok(Self::for_reading(&path, instance, options))
+        Self::open_to_read(dir, instance, true).await
+    }
+
+    async fn open_to_read(dir: &Path, instance: Option<&str>, damaged: bool) -> Result<Self, LogError> {
+        let (path, options, mut connection) = connect_to_read(dir, damaged).await?;
+        let instance = look(&mut connection, &path, instance, damaged).await;
+        let _ = connection.close().await;
+        Ok(Self::for_reading(&path, instance?, options))
     }
 
     fn for_reading(path: &Path, instance: String, options: SqliteConnectOptions) -> Self {
@@ -128,16 +123,48 @@ impl Store {
     }
 }
 
+/// Looks at a store without the right to change it: even the setting that a writer begins with is written to the file.
+async fn inspect(dir: &Path) -> Result<(), LogError> {
+    let (path, _, mut connection) = connect_to_read(dir, false).await?;
+    let mut found = refuse_foreign(&mut connection, &path).await;
+    if found.is_ok() && std::fs::metadata(&path).is_ok_and(|m| m.len() <= CHECK_AT_START_MAX) {
+        found = quick_check(&mut connection, &path).await;
+    }
+    let _ = connection.close().await;
+    found
+}
+
+/// What a store goes through before it is written to.
+async fn prepare(connection: &mut SqliteConnection, dir: &Path, path: &Path, instance: &str) -> Result<Remembered, LogError> {
+    // SQLite opens a write-protected file for reading and says nothing before the first write: ask it for one.
+    let probe = connection.begin_with("BEGIN IMMEDIATE").await.map_err(|e| LogError::writing(path, e))?;
+    probe.rollback().await.map_err(|e| LogError::writing(path, e))?;
+    migrate(connection, path).await?;
+    let mut remembered = Remembered::open(dir)?;
+    check_end(connection, path, instance, remembered.read(instance)).await?;
+    Ok(remembered)
+}
+
+/// Whose chain is to be read, in a store that can be.
+async fn look(connection: &mut SqliteConnection, path: &Path, instance: Option<&str>, damaged: bool) -> Result<String, LogError> {
+    if !damaged {
+        refuse_foreign(connection, path).await?;
+        if newest_migration(connection).await.map_err(|e| LogError::reading(path, e))? < NEWEST {
+            return Err(LogError::Older { path: path.to_owned() });
+        }
+    }
+    match instance {
+        Some(instance) => Ok(instance.to_owned()),
+        None => only_instance(connection, path).await,
+    }
+}
+
 async fn connect_to_read(dir: &Path, damaged: bool) -> Result<(std::path::PathBuf, SqliteConnectOptions, SqliteConnection), LogError> {
     let path = files::database(dir);
     if std::fs::metadata(&path).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound) {
         return Err(LogError::Missing { path });
     }
-    let mut options = options(&path).read_only(true);
-    if damaged {
-        // Else SQLite reads nothing at all from a file that was cut short.
-        options = options.pragma("writable_schema", "ON");
-    }
+    let options = options(&path, damaged).read_only(true);
     let tried = match options.clone().connect().await {
         Ok(mut connection) => readable(&mut connection).await.map(|()| connection),
         Err(error) => Err(error),

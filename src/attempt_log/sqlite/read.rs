@@ -11,7 +11,7 @@ use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use super::super::chain::Stored;
 use super::super::{Counts, Head, IncidentState, LogError, sql};
 use super::Store;
-use crate::policy::{Attempt, History, Incident, Policy, Record, server_of};
+use crate::policy::{Attempt, History, Incident, Policy, Record, STORM_WINDOW_MAX, server_of};
 
 /// For SQL, which has no unsigned numbers.
 pub(super) fn int(seq: u64) -> i64 {
@@ -83,18 +83,12 @@ impl Store {
         let budgets = &policy.budgets;
         let window = budgets.starts_window.max(budgets.actions_window).max(policy.flap_window);
         let now_us = now.as_microsecond();
-        // One snapshot for both queries: an incident closed between them must not change the window.
-        let mut tx = self.readers.begin().await.map_err(self.reading())?;
-        let oldest_open = number(&mut tx, sql::OLDEST_OPEN, &self.instance, None).await.map_err(self.reading())?;
-        let storm = micros(policy.storm.window.min(SignedDuration::from_hours(24)));
-        let storm_from = oldest_open.unwrap_or(now_us).min(now_us).saturating_sub(storm);
+        let storm = micros(policy.storm.window.min(STORM_WINDOW_MAX));
         let mut history = History::default();
-        let query = sqlx::query(sql::HISTORY).bind(&self.instance).bind(now_us.saturating_sub(micros(window))).bind(storm_from);
-        {
-            let mut rows = query.fetch(&mut *tx);
-            while let Some(row) = rows.try_next().await.map_err(self.reading())? {
-                history.apply(&self.believe(&row)?);
-            }
+        let query = sqlx::query(sql::HISTORY).bind(&self.instance).bind(now_us.saturating_sub(micros(window)));
+        let mut rows = query.bind(now_us.saturating_sub(storm)).bind(storm).fetch(&self.readers);
+        while let Some(row) = rows.try_next().await.map_err(self.reading())? {
+            history.apply(&self.believe(&row)?);
         }
         history.prune(policy, now);
         Ok(history)
