@@ -28,9 +28,10 @@ pub use limits::{Budgets, Mode, Policy, RungLimits, StormLimits};
 pub use plan::{Action, Part, Phase, Plan, Read, Standing, Step, plan};
 pub use reason::{Provenance, Reason, Source};
 pub use record::{Body, Closed, HoldCause, Outcome, Receipt, Record};
-pub use seen::{Seen, seen, suspect};
+pub use seen::{Seen, disagree, seen, suspect, told};
 pub use snapshot::{
-    Auth, DeadBlock, GroupReading, HangarReading, LogReading, RestReading, ServerReading, Snapshot, State, StopReason, Stops,
+    Auth, DeadBlock, GroupReading, HangarReading, LogReading, RestReading, ServerReading, Silenced, Snapshot, State, StopReason, Stops,
+    Unasked,
 };
 pub use symptom::Symptom;
 pub use words::UnknownWord;
