@@ -296,7 +296,11 @@ impl Engine {
         match read {
             Read::Metrics => {
                 self.next_poll = Instant::now() + self.parts.poll_interval;
-                self.tasks.spawn(async move { Brought::Metrics(client.metrics().await) });
+                self.tasks.spawn(async move {
+                    // A changed key file ends a refusal; looking at it sends nothing.
+                    client.auth_look().await;
+                    Brought::Metrics(client.metrics().await)
+                });
             }
             Read::Server(id) => {
                 let id = id.clone();

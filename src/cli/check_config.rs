@@ -6,6 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::args::{CheckConfigArgs, Format, INVALID, OK};
+use super::print_json;
 use crate::config::{self, Config, Effective, Invalid, Overrides};
 
 /// The answer of `--format json`.
@@ -28,9 +29,12 @@ struct Fault<'a> {
 /// Judges the file and prints. Returns the exit code: 0 valid, 1 invalid.
 ///
 /// Errors: stdout or stderr cannot be written.
-pub fn run(args: &CheckConfigArgs, out: &mut impl Write, err: &mut impl Write) -> io::Result<u8> {
+pub fn run(args: &CheckConfigArgs, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
     if args.schema {
         return print_json(out, &config::schema()).map(|()| OK);
+    }
+    if args.example {
+        return out.write_all(config::example().as_bytes()).map(|()| OK);
     }
     let file = args.file.as_deref();
     let found = config::load(file, &Overrides::from(args.overrides.clone()));
@@ -41,7 +45,7 @@ pub fn run(args: &CheckConfigArgs, out: &mut impl Write, err: &mut impl Write) -
     Ok(if found.is_ok() { OK } else { INVALID })
 }
 
-fn print_text(file: Option<&Path>, found: &Result<Config, Vec<Invalid>>, out: &mut impl Write, err: &mut impl Write) -> io::Result<()> {
+fn print_text(file: Option<&Path>, found: &Result<Config, Vec<Invalid>>, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<()> {
     match found {
         Ok(config) => {
             for warning in &config.warnings {
@@ -61,9 +65,4 @@ fn report(found: &Result<Config, Vec<Invalid>>) -> Report<'_> {
             Report { valid: false, errors, warnings: &[], effective: None }
         }
     }
-}
-
-fn print_json(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
-    serde_json::to_writer_pretty(&mut *out, value)?;
-    writeln!(out)
 }

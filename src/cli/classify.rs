@@ -135,7 +135,7 @@ impl Printer<'_> {
         if self.output == Output::Json {
             return self.json(told);
         }
-        let server = told.mcp_server.as_deref().unwrap_or("-");
+        let server = told.mcp_server.as_deref().unwrap_or("-").escape_debug().to_string();
         let (change, reason) = told.what.words();
         self.print(format_args!("{server:<32} {change:<16} {reason:<18} {:<28} {:>12} {}", told.at, told.offset, told.event));
     }
@@ -152,6 +152,8 @@ impl Printer<'_> {
         self.print(format_args!("{:<32} {:<18} {:<28} {:>12} EVENT", "MCP_SERVER", "REASON", "AT", "OFFSET"));
         for verdict in dead {
             let Verdict { mcp_server, reason, at, offset, event, .. } = verdict;
+            // Of all characters that could break the table only a last newline can be in an id.
+            let mcp_server = mcp_server.escape_debug().to_string();
             self.print(format_args!("{mcp_server:<32} {reason:<18} {at:<28} {offset:>12} {event}"));
         }
     }

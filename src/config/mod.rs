@@ -3,11 +3,16 @@
 //! `settings.rs` is the one table of what can be set; reading, writing, comments and JSON Schema are four walks over it.
 
 mod log;
+mod place;
+#[cfg(test)]
+mod properties;
 mod raw;
 mod read;
 mod render;
 mod secret;
 mod settings;
+#[cfg(test)]
+mod tests;
 mod validate;
 mod value;
 mod yaml;
@@ -25,7 +30,7 @@ use reqwest::Url;
 use crate::policy::{Mode, Policy};
 
 pub use log::{LogFormat, LogLevel};
-pub use render::{Effective, commented, effective, render, schema};
+pub use render::{Effective, effective, example, render, schema};
 pub use secret::{Secret, SecretError, SecretFile};
 pub use value::show_duration;
 

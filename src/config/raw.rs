@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use jiff::SignedDuration;
 use reqwest::Url;
 
-use super::value::{FilePath, HttpUrl, Listen, Name};
+use super::place::{FilePath, HttpUrl, Listen, Name};
 use super::{Config, Invalid, Log, Overrides, Prometheus, SecretFile, Storage, Web};
 use crate::policy::{Policy, Rung, RungLimits};
 

@@ -4,6 +4,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value as Json, json};
 
 use super::Config;
+use super::place::HttpUrl;
 use super::raw::Raw;
 use super::settings::{self, Walk};
 use super::value::Kind;
@@ -11,7 +12,7 @@ use super::yaml::Node;
 
 /// The effective configuration in the order of the file, ready for any serializer. Of secrets it has the path only.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Effective(Node);
+pub struct Effective(pub(super) Node);
 
 impl Serialize for Effective {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -33,11 +34,13 @@ pub fn render(config: &Config) -> String {
     scalar(&effective(config).0)
 }
 
-/// As [`render`], with the reason, the unit and the bounds of every setting as comments.
+/// The file to start from: every setting with its default, its reason, unit and bounds as comments.
 #[must_use]
-pub fn commented(config: &Config) -> String {
+pub fn example() -> String {
+    let mut raw = Raw::default();
+    raw.hangar.url = HttpUrl::parse_text("http://127.0.0.1:8000").ok();
     let mut page = Page { text: HEAD.to_owned(), depth: 0, quiet: false, dash: false };
-    settings::walk(&mut page, &mut Raw::from(config));
+    settings::walk(&mut page, &mut raw);
     page.text
 }
 
@@ -69,6 +72,15 @@ const HEAD: &str = "\
 # Relative paths start at the working directory. Flags of `hangar-medic run` go over the file.
 # Judge a file with `hangar-medic check-config FILE`: unknown and duplicate keys are faults.
 ";
+
+/// The reason and the bounds; a setting without a default says all in its reason.
+fn explained(doc: &str, kind: &impl Kind) -> String {
+    let hint = if kind.required() { String::new() } else { kind.hint() };
+    if hint.is_empty() { doc.to_owned() } else { format!("{doc} ({hint})") }
+}
+
+/// Width of a comment line.
+const WIDTH: usize = 120;
 
 fn scalar(node: &Node) -> String {
     // A tree of texts and numbers always serializes; a comment keeps the document readable should that ever change.
@@ -131,10 +143,22 @@ impl Page {
         self.text.extend([indent.as_str(), text, "\n"]);
     }
 
+    /// The text as comment lines of at most `WIDTH` characters, where the key will stand.
     fn comment(&mut self, text: &str) {
-        if !self.quiet {
-            self.line(&format!("# {text}"));
+        if self.quiet {
+            return;
         }
+        let depth = self.depth - usize::from(self.dash);
+        let indent = "  ".repeat(depth);
+        let mut line = format!("{indent}#");
+        for word in text.split(' ') {
+            if line.len() + 1 + word.len() > WIDTH {
+                self.text.extend([line.as_str(), "\n"]);
+                line = format!("{indent}#");
+            }
+            line.extend([" ", word]);
+        }
+        self.text.extend([line.as_str(), "\n"]);
     }
 }
 
@@ -149,7 +173,7 @@ impl Walk for Page {
     }
 
     fn setting<K: Kind>(&mut self, key: &'static str, kind: &K, value: &mut K::Value, doc: &'static str) {
-        self.comment(&format!("{doc} ({})", kind.hint()));
+        self.comment(&explained(doc, kind));
         let value = scalar(&kind.show(value));
         let value = value.trim_end();
         if self.dash {
@@ -222,7 +246,7 @@ impl Walk for Describer {
         if let (Some(schema), Ok(default)) = (schema.as_object_mut(), serde_json::to_value(&default)) {
             schema.insert("default".to_owned(), default);
         }
-        self.put(key, schema, &format!("{doc} ({})", kind.hint()));
+        self.put(key, schema, &explained(doc, kind));
     }
 
     fn list<T: Default>(

@@ -22,23 +22,20 @@ pub struct Secret {
     sha256: String,
 }
 
-/// Why a secret file gives no secret. `Display` never holds any of its content.
+/// Why a secret file gives no secret. `Display` holds neither its content nor its path: a key pasted in place of the path
+/// must not reach a log.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
-    #[error("cannot read {}", .path.display())]
-    Read {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
-    #[error("{} is not a regular file", .0.display())]
-    NotAFile(PathBuf),
-    #[error("{} is empty", .0.display())]
-    Empty(PathBuf),
-    #[error("{} is larger than 64 KiB", .0.display())]
-    TooLarge(PathBuf),
-    #[error("{} holds more than one line, or a character that no HTTP header takes", .0.display())]
-    BadCharacter(PathBuf),
+    #[error("cannot read the secret file")]
+    Read(#[source] io::Error),
+    #[error("the secret file is not a regular file")]
+    NotAFile,
+    #[error("the secret file is empty")]
+    Empty,
+    #[error("the secret file is larger than 64 KiB")]
+    TooLarge,
+    #[error("the secret file holds more than one line, or a character that no HTTP header takes")]
+    BadCharacter,
 }
 
 impl SecretError {
@@ -80,10 +77,10 @@ impl SecretFile {
         let bytes = read_regular(&self.path)?;
         let text = bytes.trim_ascii();
         if text.is_empty() {
-            return Err(SecretError::Empty(self.path.clone()));
+            return Err(SecretError::Empty);
         }
         let value = std::str::from_utf8(text).ok().filter(|t| t.bytes().all(|b| b == b' ' || b.is_ascii_graphic()));
-        let value = value.ok_or_else(|| SecretError::BadCharacter(self.path.clone()))?.to_owned();
+        let value = value.ok_or(SecretError::BadCharacter)?.to_owned();
         Ok(Secret { value, sha256: hex(&Sha256::digest(&bytes)) })
     }
 
@@ -109,15 +106,14 @@ impl SecretFile {
 
 /// The file's bytes. Links are followed: Kubernetes mounts secrets behind two of them.
 fn read_regular(path: &Path) -> Result<Vec<u8>, SecretError> {
-    let failed = |source| SecretError::Read { path: path.to_owned(), source };
     // Asked before opening: opening a named pipe would wait for its writer.
-    if !fs::metadata(path).map_err(failed)?.is_file() {
-        return Err(SecretError::NotAFile(path.to_owned()));
+    if !fs::metadata(path).map_err(SecretError::Read)?.is_file() {
+        return Err(SecretError::NotAFile);
     }
     let mut bytes = Vec::new();
-    File::open(path).map_err(failed)?.take(MAX_SECRET + 1).read_to_end(&mut bytes).map_err(failed)?;
+    File::open(path).map_err(SecretError::Read)?.take(MAX_SECRET + 1).read_to_end(&mut bytes).map_err(SecretError::Read)?;
     if bytes.len() as u64 > MAX_SECRET {
-        return Err(SecretError::TooLarge(path.to_owned()));
+        return Err(SecretError::TooLarge);
     }
     Ok(bytes)
 }

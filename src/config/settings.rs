@@ -2,8 +2,9 @@
 
 use jiff::SignedDuration;
 
+use super::place::{FilePath, HttpUrl, Listen, Name, SecretPath};
 use super::raw::{Raw, RawHangar, RawRung};
-use super::value::{Duration, FilePath, HttpUrl, Kind, Listen, Name, Nullable, Required, SecretPath, Share, Size, Word, count, duration};
+use super::value::{Duration, Kind, Nullable, Required, Share, Size, Word, count, duration};
 use super::{Log, LogFormat, LogLevel, Prometheus, Storage};
 use crate::policy::{Budgets, Mode, Policy, Rung, StormLimits};
 
@@ -45,7 +46,7 @@ pub(super) fn walk<W: Walk>(w: &mut W, raw: &mut Raw) {
     });
     w.section("storage", "The attempt log: every attempt is on disk before it is made.", |w| storage(w, &mut raw.storage));
     w.section("web", "The daemon's own metrics, health, API and webhook.", |w| {
-        let doc = "Where it listens. Loopback only, unless somebody else must read it.";
+        let doc = "IP address and port to listen on. Loopback, unless somebody else must read it.";
         w.setting("listen_address", &Listen, &mut raw.web.listen_address, doc);
     });
     w.section("log", "The daemon's own log, on stderr.", |w| log(w, &mut raw.log));
@@ -64,7 +65,12 @@ pub(super) fn walk<W: Walk>(w: &mut W, raw: &mut Raw) {
 }
 
 fn hangar<W: Walk>(w: &mut W, h: &mut RawHangar) {
-    w.setting("url", &Nullable(HttpUrl), &mut h.url, "Hangar's address. Needed here or as --hangar.url.");
+    w.setting(
+        "url",
+        &Nullable(HttpUrl),
+        &mut h.url,
+        "Hangar's address, http or https; a proxy's base path is kept. Needed here or as --hangar.url.",
+    );
     let doc = "Stable name in records and labels; null: host:port of the URL. Equals Prometheus' instance label.";
     w.setting("instance", &Nullable(Name), &mut h.instance, doc);
     let doc = "File with an API key that may read and start servers; read again when it changes. null: Hangar asks for none.";

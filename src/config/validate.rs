@@ -2,14 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::IpAddr;
 
+use jiff::SignedDuration;
+
+use super::place::Name;
 use super::raw::{Raw, RawRung};
-use super::value::{Name, show_duration};
+use super::value::show_duration;
 use super::{Config, Hangar, Invalid};
 use crate::policy::{Policy, Rung, RungLimits};
 
 /// How long a server may be believed alive after Hangar was last read.
-const STALE_MAX: jiff::SignedDuration = jiff::SignedDuration::from_mins(15);
+const STALE_MAX: SignedDuration = SignedDuration::from_mins(15);
 
 impl Raw {
     /// The valid configuration, or `faults` and every further fault.
@@ -64,7 +68,7 @@ impl Checks {
     fn hangar(&mut self, raw: &Raw) -> Option<Hangar> {
         let h = &raw.hangar;
         let Some(url) = h.url.clone() else {
-            if self.sound(&["hangar", "hangar.url", "--hangar.url"]) {
+            if self.sound(&["", "hangar", "hangar.url", "--hangar.url"]) {
                 let both = "missing; give it in a file (--config.file FILE) or on the command line (--hangar.url http://127.0.0.1:8000)";
                 self.fault("hangar.url", both);
             }
@@ -178,7 +182,7 @@ impl Checks {
             match secret.read() {
                 Err(e) => self.fault("hangar.api_key_file", e.explained()),
                 Ok(_) if secret.world_readable() => {
-                    self.warn("hangar.api_key_file", format_args!("{} can be read by every user of this machine", secret.path.display()));
+                    self.warn("hangar.api_key_file", "the secret file can be read by every user of this machine");
                 }
                 Ok(_) => (),
             }
@@ -205,20 +209,26 @@ fn host_and_port(url: &reqwest::Url) -> String {
 /// The limits of an entry; what it leaves out is the default of its action.
 fn limits(action: Rung, raw: &RawRung) -> RungLimits {
     let known = Policy::default().rung(action).cloned();
-    let default = known.unwrap_or(RungLimits { action, attempts_max: std::num::NonZeroU8::MIN, pause: jiff::SignedDuration::from_secs(5) });
+    let default = known.unwrap_or(RungLimits { action, attempts_max: std::num::NonZeroU8::MIN, pause: SignedDuration::from_secs(5) });
     RungLimits { action, attempts_max: raw.attempts_max.unwrap_or(default.attempts_max), pause: raw.pause.unwrap_or(default.pause) }
 }
 
 /// Warnings of a valid configuration.
 fn doubts(config: &Config) -> Vec<String> {
-    let Config { hangar: h, policy: p, web, .. } = config;
-    let acting = || p.rungs.iter().filter(|r| !r.action.only_looks());
-    let starts: u32 = acting().map(|r| u32::from(r.attempts_max.get())).sum();
-    let loopback = h.url.host_str().is_some_and(|host| host == "localhost" || host.starts_with("127.") || host == "[::1]");
+    let list = hangar_doubts(config).into_iter().chain(policy_doubts(config));
+    list.filter(|(doubtful, ..)| *doubtful).map(|(_, path, text)| format!("{path}: {text}")).collect()
+}
+
+/// Whether it is doubtful, the setting, and why.
+type Doubt = (bool, &'static str, String);
+
+fn hangar_doubts(config: &Config) -> [Doubt; 5] {
+    let Config { hangar: h, web, .. } = config;
+    let host = h.url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    let loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
     let last_segment = h.url.path().trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-    let mins = jiff::SignedDuration::from_mins;
-    let secs = jiff::SignedDuration::from_secs;
-    let list: [(bool, &str, String); 10] = [
+    let stale_after = show_duration(h.stale_after());
+    [
         (
             matches!(last_segment, "metrics" | "api" | "mcp" | "health"),
             "hangar.url",
@@ -232,42 +242,47 @@ fn doubts(config: &Config) -> Vec<String> {
         (
             h.stale_after() < h.request_timeout,
             "hangar.request_timeout",
-            format!(
-                "one slow answer makes everything unknown: longer than {} (poll_interval x stale_after_polls)",
-                show_duration(h.stale_after())
-            ),
+            format!("longer than {stale_after} (poll_interval x stale_after_polls): one slow answer makes everything unknown"),
         ),
         (
-            h.start_timeout < secs(30),
+            h.start_timeout < SignedDuration::from_secs(30),
             "hangar.start_timeout",
-            "Hangar gives a hung upstream up to 30 s; a start cut off earlier may still have happened".to_owned(),
+            "below 30s, which Hangar gives a hung upstream: a start cut off earlier may still have happened".to_owned(),
         ),
         (!web.listen_address.ip().is_loopback(), "web.listen_address", "not loopback: other machines can read what it shows".to_owned()),
+    ]
+}
+
+fn policy_doubts(config: &Config) -> [Doubt; 5] {
+    let Config { hangar: h, policy: p, .. } = config;
+    let acting = p.rungs.iter().filter(|r| !r.action.only_looks());
+    let starts: u32 = acting.map(|r| u32::from(r.attempts_max.get())).sum();
+    let (poll, start) = (show_duration(h.poll_interval), show_duration(h.start_timeout));
+    [
         (
             p.settle < h.poll_interval,
             "policy.settle",
-            format!("shorter than hangar.poll_interval ({}): a recovery is proved by a single read", show_duration(h.poll_interval)),
+            format!("shorter than hangar.poll_interval ({poll}): a recovery is proved by a single read"),
         ),
         (
-            p.not_seen_healthy_after < mins(2),
+            p.not_seen_healthy_after < SignedDuration::from_mins(2),
             "policy.not_seen_healthy_after",
             "below 2m: Hangar checks health every 60 s, so a healthy server may be restarted".to_owned(),
         ),
         (
-            p.degraded_too_long_after < mins(4),
+            p.degraded_too_long_after < SignedDuration::from_mins(4),
             "policy.degraded_too_long_after",
             "below 4m: Hangar's own retries can take that long".to_owned(),
         ),
         (
             p.stuck_starting_after < h.start_timeout,
             "policy.stuck_starting_after",
-            format!("shorter than hangar.start_timeout ({}): a start of ours may be taken for a stuck one", show_duration(h.start_timeout)),
+            format!("shorter than hangar.start_timeout ({start}): a start of ours may be taken for a stuck one"),
         ),
         (
             starts > p.budgets.starts_per_server.get(),
             "policy.budgets.starts_per_server",
             format!("the listed rungs make up to {starts} starts in one incident: the budget ends the climb before the ladder does"),
         ),
-    ];
-    list.into_iter().filter(|(doubtful, ..)| *doubtful).map(|(_, path, text)| format!("{path}: {text}")).collect()
+    ]
 }

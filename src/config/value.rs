@@ -2,17 +2,13 @@
 
 use std::fmt::Display;
 use std::marker::PhantomData;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::num::{NonZeroU8, NonZeroU32};
-use std::path::PathBuf;
 use std::str::FromStr;
 
 use jiff::SignedDuration;
-use reqwest::Url;
 use serde_json::{Value as Json, json};
 
-use super::secret::SecretFile;
-use super::yaml::{Node, one_line};
+use super::yaml::Node;
 
 /// One kind of value. Errors are texts for the person who wrote the file; they never repeat a URL or a secret.
 pub(super) trait Kind {
@@ -21,7 +17,7 @@ pub(super) trait Kind {
     fn show(&self, value: &Self::Value) -> Node;
     /// JSON Schema of the value.
     fn schema(&self) -> Json;
-    /// Unit and bounds in words.
+    /// Bounds in words; empty where there are none to tell.
     fn hint(&self) -> String;
     /// Whether the mapping that takes it cannot leave it out.
     fn required(&self) -> bool {
@@ -29,7 +25,8 @@ pub(super) trait Kind {
     }
 }
 
-fn wrong_type(expected: &str, found: &Node) -> String {
+/// A value of another type than expected, without its content.
+pub(super) fn wrong_type(expected: &str, found: &Node) -> String {
     match found {
         Node::Null => format!("has no value; leave the key out for the default, or give {expected}"),
         Node::Text(_) | Node::Bool(_) | Node::Int(_) | Node::Float(_) | Node::List(_) | Node::Map(_) | Node::Tagged => {
@@ -38,7 +35,8 @@ fn wrong_type(expected: &str, found: &Node) -> String {
     }
 }
 
-fn quoted(text: &str) -> String {
+/// The value in quotes, on one line, at most 80 characters of it.
+pub(super) fn quoted(text: &str) -> String {
     format!("\"{}\"", text.chars().take(80).collect::<String>().escape_debug())
 }
 
@@ -340,197 +338,6 @@ impl<T: FromStr + Display + Clone> Kind for Word<T> {
 
     fn hint(&self) -> String {
         self.0.iter().map(ToString::to_string).collect::<Vec<_>>().join("|")
-    }
-}
-
-/// An http or https URL whose path ends in `/`, so that `join` keeps a proxy's base path.
-pub(super) struct HttpUrl;
-
-impl HttpUrl {
-    /// Reads the URL of a file or a flag. The text is never repeated: it may hold a password.
-    pub(super) fn parse_text(text: &str) -> Result<Url, String> {
-        let scheme = text.get(..8).unwrap_or(text).to_ascii_lowercase();
-        if !scheme.starts_with("http://") && !scheme.starts_with("https://") {
-            return Err("must begin with http:// or https://".to_owned());
-        }
-        if text.len() > 2048 {
-            return Err("is longer than 2048 bytes".to_owned());
-        }
-        if text.contains(|c: char| c.is_control() || c.is_whitespace() || c == '\\') {
-            return Err("holds a space, a backslash or a control character".to_owned());
-        }
-        let mut url = Url::parse(text).map_err(|e| format!("is not a URL: {e}"))?;
-        if !url.username().is_empty() || url.password().is_some() {
-            return Err("must not hold a user name or password; use hangar.api_key_file".to_owned());
-        }
-        if url.query().is_some() || url.fragment().is_some() {
-            return Err("must end with its path, without ? or #".to_owned());
-        }
-        if url.host_str().is_none_or(str::is_empty) {
-            return Err("has no host".to_owned());
-        }
-        if url.port() == Some(0) {
-            return Err("port 0 cannot be reached".to_owned());
-        }
-        if !url.path().ends_with('/') {
-            url.set_path(&format!("{}/", url.path()));
-        }
-        Ok(url)
-    }
-}
-
-impl Kind for HttpUrl {
-    type Value = Url;
-
-    fn parse(&self, node: &Node) -> Result<Url, String> {
-        let Node::Text(text) = node else { return Err(wrong_type("a URL", node)) };
-        Self::parse_text(text)
-    }
-
-    fn show(&self, value: &Url) -> Node {
-        Node::text(value.as_str())
-    }
-
-    fn schema(&self) -> Json {
-        json!({"type": "string", "pattern": "^[Hh][Tt][Tt][Pp][Ss]?://[^\\s?#@]+$", "maxLength": 2048})
-    }
-
-    fn hint(&self) -> String {
-        "http or https, a base path is kept".to_owned()
-    }
-}
-
-/// An address to listen on: IP (or `localhost`) and port.
-pub(super) struct Listen;
-
-impl Listen {
-    pub(super) fn parse_text(text: &str) -> Result<SocketAddr, String> {
-        if let Ok(address) = text.parse() {
-            return Ok(address);
-        }
-        match text.rsplit_once(':') {
-            Some(("localhost", port)) if port.parse::<u16>().is_ok() => {
-                let port = port.parse().map_err(|_| "has no valid port".to_owned())?;
-                Ok(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port))
-            }
-            Some(("", port)) if port.parse::<u16>().is_ok() => {
-                Err(format!("{} has no host; write 127.0.0.1:{port}, or 0.0.0.0:{port} for every interface", quoted(text)))
-            }
-            Some(_) | None => Err(format!("{} is not an IP address and port such as 127.0.0.1:9923 or [::1]:9923", quoted(text))),
-        }
-    }
-}
-
-impl Kind for Listen {
-    type Value = SocketAddr;
-
-    fn parse(&self, node: &Node) -> Result<SocketAddr, String> {
-        let Node::Text(text) = node else { return Err(wrong_type("an address such as \"127.0.0.1:9923\"", node)) };
-        Self::parse_text(text)
-    }
-
-    fn show(&self, value: &SocketAddr) -> Node {
-        Node::text(value.to_string())
-    }
-
-    fn schema(&self) -> Json {
-        json!({"type": "string", "pattern": "^(\\[[0-9A-Fa-f:.%]+\\]|[0-9.]+|localhost):[0-9]{1,5}$"})
-    }
-
-    fn hint(&self) -> String {
-        "IP address and port".to_owned()
-    }
-}
-
-/// A short name that may stand in a metric label: printable ASCII, no spaces.
-pub(super) struct Name;
-
-impl Name {
-    pub(super) fn parse_text(text: &str) -> Result<String, String> {
-        if text.is_empty() || text.len() > 200 || !text.bytes().all(|b| b.is_ascii_graphic()) {
-            return Err(format!("{} is not 1 to 200 printable ASCII characters without spaces", quoted(text)));
-        }
-        Ok(text.to_owned())
-    }
-}
-
-impl Kind for Name {
-    type Value = String;
-
-    fn parse(&self, node: &Node) -> Result<String, String> {
-        let Node::Text(text) = node else { return Err(wrong_type("text", node)) };
-        Self::parse_text(text)
-    }
-
-    fn show(&self, value: &String) -> Node {
-        Node::text(value.as_str())
-    }
-
-    fn schema(&self) -> Json {
-        json!({"type": "string", "pattern": "^[!-~]{1,200}$"})
-    }
-
-    fn hint(&self) -> String {
-        "printable ASCII, no spaces".to_owned()
-    }
-}
-
-/// A path of a file or directory; relative ones start at the working directory.
-pub(super) struct FilePath;
-
-impl FilePath {
-    pub(super) fn parse_text(text: &str) -> Result<PathBuf, String> {
-        if text.is_empty() {
-            return Err("is empty".to_owned());
-        }
-        if text.len() > 4096 || text.chars().any(|c| c.is_control() || matches!(c, '\u{feff}' | '\u{fffe}' | '\u{ffff}')) {
-            return Err(format!("{} is no path: control characters or more than 4096 bytes", one_line(&quoted(text))));
-        }
-        Ok(PathBuf::from(text))
-    }
-}
-
-impl Kind for FilePath {
-    type Value = PathBuf;
-
-    fn parse(&self, node: &Node) -> Result<PathBuf, String> {
-        let Node::Text(text) = node else { return Err(wrong_type("a path", node)) };
-        Self::parse_text(text)
-    }
-
-    fn show(&self, value: &PathBuf) -> Node {
-        Node::text(value.to_string_lossy())
-    }
-
-    fn schema(&self) -> Json {
-        json!({"type": "string", "minLength": 1, "maxLength": 4096})
-    }
-
-    fn hint(&self) -> String {
-        "a path".to_owned()
-    }
-}
-
-/// The path of a file that holds one secret. Only the path is ever shown.
-pub(super) struct SecretPath;
-
-impl Kind for SecretPath {
-    type Value = SecretFile;
-
-    fn parse(&self, node: &Node) -> Result<SecretFile, String> {
-        FilePath.parse(node).map(|path| SecretFile { path })
-    }
-
-    fn show(&self, value: &SecretFile) -> Node {
-        FilePath.show(&value.path)
-    }
-
-    fn schema(&self) -> Json {
-        FilePath.schema()
-    }
-
-    fn hint(&self) -> String {
-        FilePath.hint()
     }
 }
 

@@ -14,6 +14,8 @@ use super::{Invalid, MAX_FILE};
 const MAX_NODES: u32 = 20_000;
 /// Nesting; the deepest setting has four levels.
 const MAX_DEPTH: u8 = 32;
+/// Opening brackets: libyaml's time grows with the square of their nesting (a 1 MiB run of `{a: ` takes minutes).
+const MAX_BRACKETS: usize = 1_000;
 
 /// One YAML value. Mappings keep every entry in the order of the file.
 #[derive(Debug, Clone, PartialEq)]
@@ -77,14 +79,21 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Node, Invalid> {
         return Err(refuse(format!("larger than {MAX_FILE} bytes")));
     }
     let text = std::str::from_utf8(bytes).map_err(|e| refuse(format!("not UTF-8 at byte {}", e.valid_up_to())))?;
-    let budget = Cell::new(MAX_NODES);
+    if text.bytes().filter(|b| matches!(b, b'[' | b'{')).count() > MAX_BRACKETS {
+        return Err(refuse(format!("holds more than {MAX_BRACKETS} opening brackets")));
+    }
+    let limits = Limits { left: Cell::new(MAX_NODES), exceeded: Cell::new(None) };
     let mut document = None;
     for found in serde_yaml::Deserializer::from_str(text) {
         if document.is_some() {
             return Err(refuse("holds more than one YAML document".to_owned()));
         }
-        let seed = Seed { budget: &budget, depth: 0 };
-        document = Some(seed.deserialize(found).map_err(|e| refuse(format!("not valid YAML: {}", one_line(&e.to_string()))))?);
+        let seed = Seed { limits: &limits, depth: 0 };
+        document = Some(seed.deserialize(found).map_err(|e| match limits.exceeded.take() {
+            // The library would put the whole path to the place in front of it.
+            Some(limit) => refuse(limit),
+            None => refuse(format!("not valid YAML: {}", one_line(&e.to_string()))),
+        })?);
     }
     Ok(document.unwrap_or(Node::Null))
 }
@@ -94,9 +103,15 @@ pub(super) fn one_line(text: &str) -> String {
     text.chars().take(200).flat_map(|c| if c.is_control() { c.escape_debug().collect::<Vec<_>>() } else { vec![c] }).collect()
 }
 
+/// What one document may still hold, and the limit that it went over.
+struct Limits {
+    left: Cell<u32>,
+    exceeded: Cell<Option<String>>,
+}
+
 #[derive(Clone, Copy)]
 struct Seed<'a> {
-    budget: &'a Cell<u32>,
+    limits: &'a Limits,
     depth: u8,
 }
 
@@ -110,10 +125,17 @@ impl<'de> DeserializeSeed<'de> for Seed<'_> {
     type Value = Node;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Node, D::Error> {
-        let left = self.budget.get().checked_sub(1).ok_or_else(|| D::Error::custom(format_args!("more than {MAX_NODES} values")))?;
-        self.budget.set(left);
-        if self.depth > MAX_DEPTH {
-            return Err(D::Error::custom(format_args!("nested deeper than {MAX_DEPTH} levels")));
+        let exceeded = match self.limits.left.get().checked_sub(1) {
+            None => Some(format!("holds more than {MAX_NODES} values")),
+            Some(_) if self.depth > MAX_DEPTH => Some(format!("nested deeper than {MAX_DEPTH} levels")),
+            Some(left) => {
+                self.limits.left.set(left);
+                None
+            }
+        };
+        if exceeded.is_some() {
+            self.limits.exceeded.set(exceeded);
+            return Err(D::Error::custom("over a limit"));
         }
         deserializer.deserialize_any(self)
     }

@@ -22,6 +22,7 @@ use pace::Pacer;
 const RATE_LIMIT_RETRIES: u32 = 3;
 /// A longer wait than this is a refusal; the planner comes back later.
 const RATE_LIMIT_WAIT_MAX: SignedDuration = SignedDuration::from_secs(5);
+const RATE_LIMIT_WAIT_MIN: Duration = Duration::from_millis(50);
 
 /// One thing to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -132,21 +133,26 @@ impl Executor {
 
     /// Rung 2, and the starting half of 4 and 5.
     async fn start(&self, server: &str) -> Done {
-        let answer = patiently(|| async {
+        let mut patience = Patience::default();
+        loop {
             self.pacer.slot().await;
-            self.hangar.start(server).await
-        });
-        match answer.await {
-            Ok(started) => accepted(&started),
-            Err(error) => refused_start(&error),
+            match self.hangar.start(server).await {
+                Ok(started) => return accepted(&started),
+                Err(error) if patience.waited(&error).await => {}
+                Err(error) => return refused_start(&error),
+            }
         }
     }
 
     /// The stopping half of rung 5. What may have been stopped must be started.
     async fn stop(&self, server: &str) -> Done {
-        match patiently(|| self.hangar.stop(server, "manual")).await {
-            Ok(()) => Done { half: true, ..Done::new(Receipt::Accepted, None, "stopped") },
-            Err(error) => Done { half: error.may_have_acted(), ..refused(&error) },
+        let mut patience = Patience::default();
+        loop {
+            match self.hangar.stop(server, "manual").await {
+                Ok(()) => return Done { half: true, ..Done::new(Receipt::Accepted, None, "stopped") },
+                Err(error) if patience.waited(&error).await => {}
+                Err(error) => return Done { half: error.may_have_acted(), ..refused(&error) },
+            }
         }
     }
 
@@ -183,31 +189,24 @@ fn accepted(started: &Started) -> Done {
     done
 }
 
-/// Sends again what met only the rate limit, after the wait that Hangar asks for.
-async fn patiently<T, F: Future<Output = Result<T, CallError>>>(call: impl Fn() -> F) -> Result<T, CallError> {
-    for _ in 0..RATE_LIMIT_RETRIES {
-        let error = match call().await {
-            Ok(answer) => return Ok(answer),
-            Err(error) => error,
-        };
-        match &error.fault {
-            Fault::RateLimited { retry_after } if *retry_after <= RATE_LIMIT_WAIT_MAX => {
-                // Never at once, whatever Hangar rounds to.
-                let wait = Duration::try_from(*retry_after).unwrap_or_default().max(Duration::from_millis(50));
-                tokio::time::sleep(wait).await;
-            }
-            Fault::RateLimited { .. }
-            | Fault::Unreachable { .. }
-            | Fault::Lost { .. }
-            | Fault::Auth(_)
-            | Fault::Forbidden { .. }
-            | Fault::NotFound { .. }
-            | Fault::Api { .. }
-            | Fault::BadAnswer { .. }
-            | Fault::BadId { .. } => return Err(error),
+/// What met only the rate limit is sent again, after the wait that Hangar asks for, but not for ever.
+#[derive(Default)]
+struct Patience {
+    waits: u32,
+}
+
+impl Patience {
+    /// True after a wait: the call may be sent again.
+    async fn waited(&mut self, error: &CallError) -> bool {
+        let Some(wait) = error.fault.retry_after().filter(|wait| *wait <= RATE_LIMIT_WAIT_MAX) else { return false };
+        self.waits += 1;
+        if self.waits > RATE_LIMIT_RETRIES {
+            return false;
         }
+        // Never at once, whatever Hangar rounds to.
+        tokio::time::sleep(Duration::try_from(wait).unwrap_or_default().max(RATE_LIMIT_WAIT_MIN)).await;
+        true
     }
-    call().await
 }
 
 /// A start that did not answer 200, decided by `error.code`.

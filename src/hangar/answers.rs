@@ -436,3 +436,6 @@ fn seconds(details: &Value, key: &str) -> Option<SignedDuration> {
     let seconds = details.get(key)?.as_f64()?;
     if (0.0..1e9).contains(&seconds) { SignedDuration::try_from_secs_f64(seconds).ok() } else { None }
 }
+
+#[cfg(test)]
+mod tests;

@@ -274,7 +274,8 @@ fn dial(base: &Url, settings: &Settings) -> Result<reqwest::Client, SettingsErro
         .retry(reqwest::retry::never())
         .no_proxy()
         .pool_idle_timeout(POOL_IDLE)
-        .connect_timeout(CONNECT_MAX.min(settings.request_timeout));
+        // Ends before the call's own time-out, so that a connection never made is told from an answer never given.
+        .connect_timeout(CONNECT_MAX.min(settings.request_timeout / 4 * 3));
     if base.scheme() == "http" {
         // A minimal container may hold no CA certificates, which plain HTTP does not need.
         builder = builder.tls_certs_only([]);

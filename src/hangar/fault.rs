@@ -67,6 +67,14 @@ pub enum AuthFault {
     MemoryUnusable { why: String },
 }
 
+impl Fault {
+    /// How long Hangar asks to wait, where only its rate limit stands in the way.
+    #[must_use]
+    pub const fn retry_after(&self) -> Option<SignedDuration> {
+        if let Self::RateLimited { retry_after } = self { Some(*retry_after) } else { None }
+    }
+}
+
 impl CallError {
     /// Hangar may have acted on this call.
     #[must_use]

@@ -1,13 +1,14 @@
 //! The brakes without which nothing may act: storm, budgets, one per target, cooldown. All of it follows from the history.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::history::{History, Incident};
+use super::history::{History, Incident, OpenedAt};
 use super::hold::Hold;
 use super::ladder::Rung;
 use super::limits::Policy;
+use super::when::after;
 
 /// Held by a brake, until then if that is known, and why in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,19 +28,28 @@ impl Braked {
 /// Incident ids that belong to a storm: opened within a window that holds enough of them.
 #[must_use]
 pub fn storm_members(policy: &Policy, history: &History, known: usize) -> BTreeSet<String> {
-    let opened: Vec<_> = history.opened.iter().collect();
     let need = (policy.storm.servers.get() as usize).max(share_of(policy.storm.share, known));
     let mut members = BTreeSet::new();
-    let mut first = 0;
-    for (last, newest) in opened.iter().enumerate() {
-        while opened.get(first).is_some_and(|o| newest.at.duration_since(o.at) > policy.storm.window) {
-            first += 1;
+    let mut window: VecDeque<&OpenedAt> = VecDeque::new();
+    let mut servers: BTreeMap<&str, usize> = BTreeMap::new();
+    // How many of the newest in the window are not members yet.
+    let mut unmarked = 0;
+    for newest in &history.opened {
+        window.push_back(newest);
+        unmarked += 1;
+        *servers.entry(newest.mcp_server.as_str()).or_default() += 1;
+        while let Some(oldest) = window.pop_front_if(|o| newest.at.duration_since(o.at) > policy.storm.window) {
+            unmarked = unmarked.min(window.len());
+            if let Some(count) = servers.get_mut(oldest.mcp_server.as_str()) {
+                *count -= 1;
+                if *count == 0 {
+                    servers.remove(oldest.mcp_server.as_str());
+                }
+            }
         }
-        let window = opened.get(first..=last).unwrap_or_default();
-        let servers: BTreeSet<&str> =
-            if window.len() >= need { window.iter().map(|o| o.mcp_server.as_str()).collect() } else { BTreeSet::new() };
         if servers.len() >= need {
-            members.extend(window.iter().map(|o| o.incident_id.clone()));
+            members.extend(window.iter().rev().take(unmarked).map(|o| o.incident_id.clone()));
+            unmarked = 0;
         }
     }
     members
@@ -70,12 +80,15 @@ impl Storm {
     pub fn judge(policy: &Policy, history: &History, known: usize, able: &dyn Fn(&Incident) -> bool) -> Self {
         let members = storm_members(policy, history, known);
         let mut open: Vec<&Incident> = history.open.values().filter(|i| members.contains(&i.incident_id)).collect();
-        if open.is_empty() {
+        // What is left of a storm once nobody of it could act any more (blocked, held) is no storm.
+        if !open.iter().any(|i| i.open_attempt().is_some() || able(i)) {
             return Self::default();
         }
         open.sort_by_key(|i| (i.attempts.is_empty(), i.opened_at, i.mcp_server.clone()));
         let recovered = history.opened.iter().filter(|o| o.recovered && members.contains(&o.incident_id)).count();
-        let canary_failed = recovered == 0 && open.iter().any(|i| i.exhausted_at.is_some());
+        // One that was exhausted without a try of ours (it died again on the last rung) proves nothing.
+        let tried = |i: &Incident| i.attempts.iter().any(|a| !a.action.only_looks() && a.spends_rung());
+        let canary_failed = recovered == 0 && open.iter().any(|i| i.exhausted_at.is_some() && tried(i));
         // One canary; then as many at once as have been proved, so that the release doubles at most.
         let places = recovered.max(1);
         let allowed = if canary_failed {
@@ -111,11 +124,11 @@ impl Storm {
 /// The second of two neighbours waits, so that a storm is seen before more than one server is touched.
 #[must_use]
 pub fn neighbour(policy: &Policy, history: &History, incident: &Incident, now: Timestamp) -> Option<Braked> {
-    let until = incident.opened_at + policy.neighbour_wait;
+    let until = after(incident.opened_at, policy.neighbour_wait);
     if now >= until || !incident.attempts.is_empty() {
         return None;
     }
-    let earlier = |o: &&super::history::OpenedAt| {
+    let earlier = |o: &&OpenedAt| {
         o.incident_id != incident.incident_id
             && (o.at, &o.mcp_server) < (incident.opened_at, &incident.mcp_server)
             && incident.opened_at.duration_since(o.at) <= policy.neighbour_wait
@@ -130,7 +143,7 @@ pub fn neighbour(policy: &Policy, history: &History, incident: &Incident, now: T
 pub fn cooldown(policy: &Policy, incident: &Incident, now: Timestamp) -> Option<Braked> {
     let last = incident.attempts.iter().rev().find(|a| !a.action.only_looks() && a.spends_rung())?;
     let pause = policy.rung(last.action).map_or(SignedDuration::ZERO, |r| r.pause);
-    let until = last.settled_at? + pause;
+    let until = after(last.settled_at?, pause);
     (now < until).then(|| Braked::new(Hold::Cooldown, Some(until), format!("pause after {}", last.action)))
 }
 
@@ -179,10 +192,10 @@ impl<'a> Budgets<'a> {
             && *count >= limits.starts_per_server.get() as usize
         {
             let why = format!("{count} starts of this server within {:#}", limits.starts_window);
-            return Some(Braked::new(Hold::BudgetSpent, Some(*oldest + limits.starts_window), why));
+            return Some(Braked::new(Hold::BudgetSpent, Some(after(*oldest, limits.starts_window)), why));
         }
         if self.actions >= limits.actions.get() as usize {
-            let until = self.oldest_action.map(|at| at + limits.actions_window);
+            let until = self.oldest_action.map(|at| after(at, limits.actions_window));
             let why = format!("{} actions within {:#}", self.actions, limits.actions_window);
             return Some(Braked::new(Hold::BudgetSpent, until, why));
         }

@@ -4,10 +4,11 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::history::Incident;
 use super::ladder::Rung;
-use super::limits::Policy;
+use super::limits::{Mode, Policy};
 use super::reason::Reason;
 use super::record::Outcome;
 use super::seen::Seen;
+use super::when::after;
 
 /// What the ladder says, before any gate.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +27,7 @@ pub fn decide(policy: &Policy, incident: &Incident, seen: &Seen) -> Decision {
     let first = first_rank(incident, seen);
     for limits in policy.rungs.iter().filter(|r| r.action.rank() >= first) {
         let rung = limits.action;
-        if observed(incident, rung) {
+        if observed(policy, incident, rung) {
             continue;
         }
         if !rung.only_looks()
@@ -40,7 +41,7 @@ pub fn decide(policy: &Policy, incident: &Incident, seen: &Seen) -> Decision {
             }
             return Decision::Pass(rung, why);
         }
-        if !spent(limits.attempts_max.get().into(), incident, rung) {
+        if !spent(limits.attempts_max.get().into(), incident, rung, seen) {
             return Decision::Climb(rung);
         }
     }
@@ -48,15 +49,18 @@ pub fn decide(policy: &Policy, incident: &Incident, seen: &Seen) -> Decision {
 }
 
 /// In observe mode a rung that was recorded as "would act" counts as tried.
-fn observed(incident: &Incident, rung: Rung) -> bool {
-    incident.would_act.contains(&rung)
+fn observed(policy: &Policy, incident: &Incident, rung: Rung) -> bool {
+    policy.mode == Mode::Observe && incident.would_act.contains(&rung)
 }
 
 fn first_rank(incident: &Incident, seen: &Seen) -> u8 {
     let by_symptom = incident.symptoms.iter().map(|s| s.first_rung().rank()).min().unwrap_or(0);
-    // Dead for a reason that nobody tells: look with everything that only looks.
-    let first = if not_working(seen) && incident.reason == Reason::Unknown { 0 } else { by_symptom };
-    first.max(incident.floor_rank)
+    match forbids(incident, seen) {
+        // Nothing but looking is allowed: everything that looks, even where a narrower rung was insufficient before.
+        Some(Reason::Unknown) => 0,
+        Some(_) => by_symptom,
+        None => by_symptom.max(incident.floor_rank),
+    }
 }
 
 /// Not running at all, so that an unknown reason may hide a capability block.
@@ -64,10 +68,21 @@ const fn not_working(seen: &Seen) -> bool {
     matches!(seen, Seen::Dead | Seen::Cold)
 }
 
+/// Ready until a stop of ours, and not started since: no capability block can be the reason, and the start is owed.
+fn left_cold(incident: &Incident, seen: &Seen) -> bool {
+    *seen == Seen::Cold && incident.attempts.iter().any(|a| a.action == Rung::WorkerRestart && a.half_done_at.is_some())
+}
+
+/// The reason forbids acting: its evidence need not wait for a storm that it has no part in.
+#[must_use]
+pub fn only_to_look(incident: &Incident, seen: &Seen) -> bool {
+    forbids(incident, seen).is_some()
+}
+
 fn forbids(incident: &Incident, seen: &Seen) -> Option<Reason> {
     match incident.reason {
         Reason::CapabilityBlocked => Some(Reason::CapabilityBlocked),
-        Reason::Unknown if not_working(seen) => Some(Reason::Unknown),
+        Reason::Unknown if not_working(seen) && !left_cold(incident, seen) => Some(Reason::Unknown),
         Reason::Unknown | Reason::GivenUp | Reason::Crashed | Reason::StartFailed => None,
     }
 }
@@ -106,7 +121,7 @@ fn starts_used_up(incident: &Incident) -> bool {
     incident.reason == Reason::StartFailed && starts >= 2
 }
 
-fn spent(attempts_max: usize, incident: &Incident, rung: Rung) -> bool {
+fn spent(attempts_max: usize, incident: &Incident, rung: Rung, seen: &Seen) -> bool {
     let counts = |a: &&super::history::Attempt| a.action == rung && !a.slow_retry && a.outcome != Some(Outcome::NotApplicable);
     let made = incident.attempts.iter().filter(counts).count();
     if rung != Rung::SessionReconnect {
@@ -117,8 +132,8 @@ fn spent(attempts_max: usize, incident: &Incident, rung: Rung) -> bool {
         Reason::GivenUp => incident.attempts.iter().filter(counts).any(|a| a.started_at >= incident.reason_at),
         Reason::StartFailed => made >= attempts_max.min(2) || starts_used_up(incident),
         // It answers 200 and does nothing while Hangar believes the server ready: once is enough.
-        Reason::Unknown => made >= 1,
-        Reason::Crashed | Reason::CapabilityBlocked => made >= attempts_max,
+        Reason::Unknown if *seen != Seen::Cold => made >= 1,
+        Reason::Unknown | Reason::Crashed | Reason::CapabilityBlocked => made >= attempts_max,
     }
 }
 
@@ -126,15 +141,17 @@ fn spent(attempts_max: usize, incident: &Incident, rung: Rung) -> bool {
 #[must_use]
 pub fn next_slow_retry(policy: &Policy, incident: &Incident) -> Option<Timestamp> {
     let exhausted_at = incident.exhausted_at?;
-    if policy.exhausted_retry.is_zero() || incident.reason == Reason::CapabilityBlocked {
+    if policy.exhausted_retry.is_zero() || incident.reason == Reason::CapabilityBlocked || policy.rung(Rung::SessionReconnect).is_none() {
         return None;
     }
-    let last = incident.attempts.iter().rev().filter(|a| a.slow_retry).find_map(|a| a.settled_at);
+    // Of a climb too: a new reason may have led back to the ladder after the incident was exhausted.
+    let acted = incident.attempts.iter().rev().filter(|a| !a.action.only_looks() && a.outcome != Some(Outcome::NotApplicable));
+    let last = acted.filter_map(|a| a.settled_at).max();
     let factor = 1_i32.checked_shl(incident.slow_retries.min(16)).unwrap_or(i32::MAX);
     let wait = policy
         .exhausted_retry
         .checked_mul(factor)
         .unwrap_or(SignedDuration::MAX)
         .min(policy.exhausted_retry_max.max(policy.exhausted_retry));
-    Some(last.unwrap_or(exhausted_at).max(exhausted_at) + wait)
+    Some(after(last.unwrap_or(exhausted_at).max(exhausted_at), wait))
 }

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 
 use super::brake::{self, Braked};
+use super::decide::only_to_look;
 use super::history::{History, Incident};
 use super::hold::Hold;
 use super::ladder::Rung;
@@ -11,6 +12,7 @@ use super::reason::Reason;
 use super::record::HoldCause;
 use super::seen::Seen;
 use super::snapshot::{ServerReading, Snapshot};
+use super::when::after;
 
 /// Hangar's group recovery worker exists since this version.
 const GROUP_RECOVERY_SINCE: (u32, u32, u32) = (2, 23, 0);
@@ -79,10 +81,12 @@ impl Gate<'_> {
     /// Whether nothing but the storm could stop this incident: it can serve as a canary.
     #[must_use]
     pub fn able(&self, incident: &Incident, seen: &Seen) -> bool {
-        self.before_deciding(incident, seen).is_none() && incident.reason != Reason::CapabilityBlocked && incident.reason != Reason::Unknown
+        self.before_deciding(incident, seen).is_none() && !only_to_look(incident, seen)
     }
 
-    fn draining(&self) -> Option<Braked> {
+    /// No new action once we are to end.
+    #[must_use]
+    pub fn draining(&self) -> Option<Braked> {
         self.snapshot.draining.then(|| Braked::new(Hold::Paused, None, "the medic is shutting down"))
     }
 
@@ -99,8 +103,8 @@ impl Gate<'_> {
 
     fn hangar_at_work(&self, seen: &Seen) -> Option<Braked> {
         let (until, what) = match seen {
-            Seen::Degraded(since) => (*since + self.policy.degraded_too_long_after, "degraded: Hangar's recovery saga is at work"),
-            Seen::Initializing(since) => (*since + self.policy.stuck_starting_after, "a start is under way"),
+            Seen::Degraded(since) => (after(*since, self.policy.degraded_too_long_after), "degraded: Hangar's recovery saga is at work"),
+            Seen::Initializing(since) => (after(*since, self.policy.stuck_starting_after), "a start is under way"),
             Seen::Unknown | Seen::Healthy | Seen::NotSeenHealthy | Seen::Down | Seen::Dead | Seen::Cold | Seen::Gone => return None,
         };
         (self.now < until).then(|| Braked::new(Hold::HangarRetrying, Some(until), what))
@@ -114,7 +118,7 @@ impl Gate<'_> {
 
     fn group_recovery(&self, incident: &Incident, server: &ServerReading) -> Option<Braked> {
         let group = server.group.as_ref().filter(|g| g.in_rotation_count == 0)?;
-        let until = incident.opened_at + self.policy.group_recovery_pass;
+        let until = after(incident.opened_at, self.policy.group_recovery_pass);
         let applies = incident.reason == Reason::GivenUp && self.snapshot.hangar.version.is_none_or(|v| v >= GROUP_RECOVERY_SINCE);
         (applies && self.now < until).then(|| {
             Braked::new(

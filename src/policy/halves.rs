@@ -1,13 +1,15 @@
 //! Rungs of two halves. The second is planned like everything else, so a crash in between needs no path of its own.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::history::{Attempt, History, Incident};
 use super::ladder::Rung;
 use super::limits::Policy;
+use super::reason::Reason;
 use super::seen::Seen;
 use super::snapshot::{ServerReading, Snapshot, StopReason};
 use super::stops::our_stops;
+use super::when::after;
 
 /// Whether the second half of an open attempt is to be done.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,10 +17,15 @@ pub enum Second {
     /// There is none, or no longer.
     None,
     Wait(Option<Timestamp>),
+    /// The state has to be read again before it can be told.
+    ReadAgain(&'static str),
     Due(&'static str),
     /// It is not needed: the attempt has its receipt.
     NotNeeded(&'static str),
 }
+
+/// How long the group's answer is waited for once a rebalance may be due.
+const GROUP_READ_WITHIN: SignedDuration = SignedDuration::from_secs(30);
 
 /// Judges the second half of an attempt whose executor is not at work.
 #[must_use]
@@ -33,7 +40,7 @@ pub fn second(
     seen: &Seen,
     now: Timestamp,
 ) -> Second {
-    if history.orders.contains_key(&incident.mcp_server) {
+    if history.orders.contains_key(&incident.mcp_server) || incident.reason == Reason::CapabilityBlocked {
         return Second::None;
     }
     if attempt.receipt.is_some() {
@@ -47,15 +54,16 @@ pub fn second(
     }
     match seen {
         Seen::Unknown => Second::Wait(None),
-        Seen::Cold | Seen::Dead if stop_was_ours(incident, snapshot, attempt, server) => Second::Due("our stop is done, the start is due"),
-        Seen::Healthy
-        | Seen::NotSeenHealthy
-        | Seen::Down
+        Seen::Cold if stop_was_ours(incident, snapshot, attempt, server) => Second::Due("our stop is done, the start is due"),
+        // A stop leaves it cold: what is dead after it has been started since, perhaps by us, and a start is never repeated blindly.
+        Seen::Dead
         | Seen::Degraded(_)
         | Seen::Initializing(_)
-        | Seen::Gone
         | Seen::Cold
-        | Seen::Dead => Second::None,
+        | Seen::Healthy
+        | Seen::NotSeenHealthy
+        | Seen::Down
+        | Seen::Gone => Second::None,
     }
 }
 
@@ -76,13 +84,18 @@ fn stop_was_ours(incident: &Incident, snapshot: &Snapshot, attempt: &Attempt, se
 
 /// A rebalance resets the group's circuit and evicts degraded members: only when the member stays out, and nobody is degraded.
 fn rejoin(policy: &Policy, started: Timestamp, server: &ServerReading, seen: &Seen, now: Timestamp) -> Second {
-    let due = started + policy.rejoin_after;
+    let due = after(started, policy.rejoin_after);
     match (seen, &server.group) {
         (Seen::Unknown, _) => Second::Wait(None),
         (Seen::Healthy, Some(group)) if group.at >= started && group.in_rotation => Second::NotNeeded("started, and back in rotation"),
         (Seen::Healthy, Some(group)) if group.degraded_member => Second::NotNeeded("started; not rebalanced, since a member is degraded"),
         (Seen::Healthy | Seen::Initializing(_), Some(_)) if now < due => Second::Wait(Some(due)),
-        (Seen::Healthy, Some(_)) => Second::Due("ready, but still out of rotation"),
+        (Seen::Healthy, Some(group)) if group.at >= due => Second::Due("ready, but still out of rotation"),
+        // The group is read with its member; where it cannot be read it is left alone.
+        (Seen::Healthy, Some(_)) if now < after(due, GROUP_READ_WITHIN) => {
+            Second::ReadAgain("ready; whether it is back in rotation is read")
+        }
+        (Seen::Healthy, Some(_)) => Second::NotNeeded("started; not rebalanced, since its group cannot be read"),
         _ => Second::NotNeeded("started"),
     }
 }

@@ -11,6 +11,7 @@ use super::reason::{Provenance, Reason};
 use super::record::{Body, Closed, HoldCause, Outcome, Receipt, Record};
 use super::snapshot::Stops;
 use super::symptom::Symptom;
+use super::when::{after, before};
 
 /// One try, folded from its records.
 #[derive(Debug, Clone, PartialEq)]
@@ -96,6 +97,12 @@ impl Incident {
     #[must_use]
     pub fn symptom(&self) -> Symptom {
         self.symptoms.last().copied().unwrap_or(Symptom::ServerNotSeenHealthy)
+    }
+
+    /// When our last action at Hangar ended, or its first half. What was seen before that tells nothing of what came of it.
+    #[must_use]
+    pub fn last_acted_at(&self) -> Option<Timestamp> {
+        self.attempts.iter().filter(|a| !a.action.only_looks()).flat_map(|a| [a.half_done_at, a.receipt_at]).flatten().max()
     }
 
     /// The attempt under way, if any.
@@ -233,7 +240,8 @@ impl History {
         let window = policy.storm.window.clamp(SignedDuration::ZERO, STORM_WINDOW_MAX);
         if self.opened.iter().any(|o| now.duration_since(o.at) > window) {
             let open: BTreeSet<Timestamp> = self.open.values().map(|i| i.opened_at).collect();
-            self.opened.retain(|o| now.duration_since(o.at) <= window || open.range(o.at - window..=o.at + window).next().is_some());
+            self.opened
+                .retain(|o| now.duration_since(o.at) <= window || open.range(before(o.at, window)..=after(o.at, window)).next().is_some());
         }
         while self.opened.len() > WINDOW_ENTRIES_MAX {
             self.opened.pop_front();
@@ -284,6 +292,10 @@ impl History {
             attempts: Vec::new(),
             would_act: BTreeSet::new(),
         };
+        // A recovery that did not last proves nothing in a storm.
+        if let Some(before) = self.opened.iter_mut().rev().find(|o| Some(&o.incident_id) == reopens.as_ref()) {
+            before.recovered = false;
+        }
         let opened = OpenedAt { at: record.at, mcp_server: mcp_server.clone(), incident_id: incident_id.clone(), recovered: false };
         self.opened.push_back(opened);
         self.closed.remove(mcp_server);

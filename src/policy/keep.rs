@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::decide::{Decision, decide};
 use super::gate::Gate;
 use super::halves::{Second, second};
-use super::history::{Attempt, History, Incident, attempt_id, incident_id, valid_server_id};
+use super::history::{Acted, Attempt, History, Incident, attempt_id, incident_id, valid_server_id};
 use super::limits::{Mode, Policy};
 use super::reason::{Provenance, Reason, Source};
 use super::record::{Body, Closed, HoldCause, Outcome, Receipt};
@@ -15,9 +15,10 @@ use super::seen::{Seen, reason};
 use super::snapshot::{ServerReading, Snapshot};
 use super::stops::deliberate_stop;
 use super::symptom::Symptom;
-use super::verify::{Verified, verify};
+use super::verify::{Verified, reaped_idle, verify};
+use super::when::{after, before};
 
-/// A start this shortly before a hold order may still bring the server up: that is not "ready without us".
+/// A start this shortly before a hold order may still bring the server up, this long after it was sent.
 const OUR_START_MAY_LAND: SignedDuration = SignedDuration::from_secs(60);
 
 /// A new Hangar process: recorded, and servers whose start took the old one down are held.
@@ -79,7 +80,7 @@ pub fn server(
     now: Timestamp,
 ) -> Vec<Body> {
     if *seen == Seen::Healthy {
-        return released(history, id).into_iter().collect();
+        return released(history, id, server).into_iter().collect();
     }
     let Some((symptom, reason, provenance)) = ill(policy, snapshot, server, seen, now).filter(|_| valid_server_id(id)) else {
         return Vec::new();
@@ -112,11 +113,21 @@ fn within_flap_window(policy: &Policy, incident: &Incident, now: Timestamp) -> b
     incident.closed.as_ref().is_some_and(|(how, at, _)| *how == Closed::Recovered && now.duration_since(*at) <= policy.flap_window)
 }
 
-fn released(history: &History, id: &str) -> Option<Body> {
+/// A stop's order ends when the server is seen ready again without us; what a person ordered or must look at, by a person only.
+fn released(history: &History, id: &str, server: &ServerReading) -> Option<Body> {
     let order = history.orders.get(id)?;
-    let ours = history.acted.iter().any(|a| a.mcp_server == id && a.at > order.since - OUR_START_MAY_LAND);
-    let by_us = ours && order.cause != HoldCause::TookHangarDown;
-    (!by_us).then(|| Body::HoldReleased { mcp_server: id.to_owned(), why: "seen ready without us".to_owned() })
+    match order.cause {
+        HoldCause::TookHangarDown | HoldCause::Person => return None,
+        HoldCause::UserRequest | HoldCause::Manual | HoldCause::Shutdown | HoldCause::DetectionBlock | HoldCause::Other => {}
+    }
+    let rest = server.rest.as_ref().filter(|_| !server.rest_outdated)?;
+    let up_since = rest.started_at.or(server.gauge_since)?;
+    let may_be_ours = |a: &Acted| {
+        let from = before(order.since, OUR_START_MAY_LAND);
+        a.mcp_server == id && a.at > from && up_since <= after(a.at, OUR_START_MAY_LAND)
+    };
+    let ours = history.acted.iter().any(may_be_ours);
+    (!ours).then(|| Body::HoldReleased { mcp_server: id.to_owned(), why: "seen ready without us".to_owned() })
 }
 
 /// The symptom that a server shows, if it is ill.
@@ -181,16 +192,24 @@ impl Keeper<'_> {
         Body::IncidentClosed { incident_id: self.incident.incident_id.clone(), how, why: why.into() }
     }
 
+    fn updated(&self, symptom: Symptom, reason: Reason, provenance: Option<Provenance>) -> Body {
+        Body::IncidentUpdated { incident_id: self.incident.incident_id.clone(), symptom, reason, provenance }
+    }
+
     fn settled(attempt: &Attempt, outcome: Outcome, why: impl Into<String>) -> Body {
         Body::AttemptSettled { attempt_id: attempt.attempt_id.clone(), outcome, why: why.into() }
     }
 
     /// A deliberate stop since the death: ordered at once, and the incident ends when our executor is not at work.
     fn respect_stop(&self) -> Vec<Body> {
-        if matches!(self.seen, Seen::Healthy | Seen::NotSeenHealthy | Seen::Unknown) {
+        let up = matches!(self.seen, Seen::Healthy | Seen::NotSeenHealthy);
+        let starting = self.incident.open_attempt().is_some_and(|a| !a.action.only_looks());
+        if *self.seen == Seen::Unknown || (up && !starting) {
             return Vec::new();
         }
-        let Some(cause) = deliberate_stop(self.incident, &self.snapshot.hangar, self.server, self.seen) else { return Vec::new() };
+        // Up with a stop on record: started since, by whoever. Where that may have been us, a detection rule's block still stands.
+        let stop = deliberate_stop(self.incident, &self.snapshot.hangar, self.server, self.seen);
+        let Some(cause) = stop.filter(|cause| !up || *cause == HoldCause::DetectionBlock) else { return Vec::new() };
         let mut records = Vec::new();
         let why = format!("stopped at Hangar, reason {cause}");
         if !self.history.orders.contains_key(&self.incident.mcp_server) {
@@ -206,7 +225,7 @@ impl Keeper<'_> {
     /// The reason or the symptom became known or changed. A capability block stays until the server is seen ready.
     fn told(&self) -> Vec<Body> {
         let Some((symptom, told, provenance)) = ill(self.policy, self.snapshot, self.server, self.seen, self.now) else {
-            return Vec::new();
+            return self.blocked_meanwhile();
         };
         let known = self.incident.reason;
         let sticks = known == Reason::CapabilityBlocked || (told == Reason::Unknown && *self.seen != Seen::NotSeenHealthy);
@@ -218,31 +237,42 @@ impl Keeper<'_> {
             return Vec::new();
         }
         let provenance = if reason == known { self.incident.provenance.clone() } else { provenance };
-        vec![Body::IncidentUpdated { incident_id: self.incident.incident_id.clone(), symptom, reason, provenance }]
+        vec![self.updated(symptom, reason, provenance)]
+    }
+
+    /// A capability block that is told late, of a server that is not dead (any more): cold after a restart, being started, ...
+    fn blocked_meanwhile(&self) -> Vec<Body> {
+        if matches!(self.seen, Seen::Healthy | Seen::Unknown | Seen::Gone) || self.incident.reason == Reason::CapabilityBlocked {
+            return Vec::new();
+        }
+        let (told, provenance) = reason(self.snapshot, self.server, self.now);
+        if told == Reason::CapabilityBlocked { vec![self.updated(self.incident.symptom(), told, provenance)] } else { Vec::new() }
     }
 
     /// After a restart of Hangar every server reads cold: an ill one was lost, if it was seen ill shortly before.
     fn lost_in_restart(&self) -> Vec<Body> {
-        let Some(start) = self.snapshot.hangar.process_start.filter(|start| self.incident.process_start != Some(*start)) else {
-            return Vec::new();
-        };
         if *self.seen != Seen::Cold || self.incident.symptom() == Symptom::ServerLostInRestart || self.incident.open_attempt().is_some() {
             return Vec::new();
         }
-        let seen_at = self.history.seen_dead.get(&self.incident.mcp_server).copied().unwrap_or(self.incident.opened_at);
-        let lost = start.duration_since(seen_at) <= self.policy.lost_in_restart_within;
+        let Some(start) = self.restarted_since() else { return Vec::new() };
+        let lost = start.duration_since(self.last_seen_ill()) <= self.policy.lost_in_restart_within;
         // A capability block outlives everything: it ends when the server is seen ready, or by a person.
         if lost || self.incident.reason == Reason::CapabilityBlocked {
-            let updated = Body::IncidentUpdated {
-                incident_id: self.incident.incident_id.clone(),
-                symptom: Symptom::ServerLostInRestart,
-                reason: self.incident.reason,
-                provenance: self.incident.provenance.clone(),
-            };
-            return vec![updated];
+            return vec![self.updated(Symptom::ServerLostInRestart, self.incident.reason, self.incident.provenance.clone())];
         }
         let why = format!("Hangar restarted more than {:#} after the server was last seen dead", self.policy.lost_in_restart_within);
         vec![self.closed(Closed::Cancelled, why)]
+    }
+
+    fn last_seen_ill(&self) -> Timestamp {
+        let remembered = self.history.seen_dead.get(&self.incident.mcp_server).copied();
+        remembered.into_iter().chain([self.incident.opened_at, self.incident.reason_at]).max().unwrap_or(self.incident.opened_at)
+    }
+
+    /// The start of a Hangar process in which the server has not been seen ill yet.
+    fn restarted_since(&self) -> Option<Timestamp> {
+        let start = self.snapshot.hangar.process_start.filter(|start| self.incident.process_start != Some(*start))?;
+        (start > self.last_seen_ill()).then_some(start)
     }
 
     fn settle(&self) -> Vec<Body> {
@@ -252,7 +282,7 @@ impl Keeper<'_> {
         }
         if attempt.receipt.is_none() {
             return match second(self.policy, self.snapshot, self.history, self.incident, attempt, self.server, self.seen, self.now) {
-                Second::Due(_) | Second::Wait(_) => Vec::new(),
+                Second::Due(_) | Second::ReadAgain(_) | Second::Wait(_) => Vec::new(),
                 Second::NotNeeded(why) => vec![Body::AttemptReceipt {
                     attempt_id: attempt.attempt_id.clone(),
                     receipt: Receipt::Accepted,
@@ -279,8 +309,8 @@ impl Keeper<'_> {
         }
         let id = &self.incident.mcp_server;
         match self.seen {
-            Seen::Healthy => {
-                let mut records: Vec<Body> = released(self.history, id).into_iter().collect();
+            Seen::Healthy if self.works() => {
+                let mut records: Vec<Body> = released(self.history, id, self.server).into_iter().collect();
                 records.push(self.closed(Closed::HealedByItself, "seen ready and healthy without us"));
                 records
             }
@@ -288,25 +318,35 @@ impl Keeper<'_> {
             Seen::Cold if self.cold_is_an_end() => {
                 vec![self.closed(Closed::Cancelled, "cold without a restart of Hangar: idle, or its definition changed")]
             }
-            Seen::Cold | Seen::Unknown | Seen::NotSeenHealthy | Seen::Down | Seen::Degraded(_) | Seen::Initializing(_) | Seen::Dead => {
-                Vec::new()
-            }
+            Seen::Healthy
+            | Seen::Cold
+            | Seen::Unknown
+            | Seen::NotSeenHealthy
+            | Seen::Down
+            | Seen::Degraded(_)
+            | Seen::Initializing(_)
+            | Seen::Dead => Vec::new(),
         }
+    }
+
+    /// Ready proves nothing: something healthy must have been seen since the death. Hangar before 2.20 has no such series.
+    fn works(&self) -> bool {
+        self.server.last_healthy.is_none_or(|at| at > self.incident.since)
     }
 
     /// Cold in the process in which it was ill, and not by a stop of ours.
     fn cold_is_an_end(&self) -> bool {
         let ours = super::stops::our_stops(self.incident, &self.snapshot.hangar) > 0;
-        self.incident.process_start == self.snapshot.hangar.process_start
-            && self.incident.symptom() != Symptom::ServerLostInRestart
-            && !ours
+        let in_this_process = self.restarted_since().is_none() && self.incident.symptom() != Symptom::ServerLostInRestart;
+        in_this_process && (!ours || reaped_idle(self.incident, &self.snapshot.hangar, self.server))
     }
 
     /// Rungs that do not apply are written down and passed; the last one ends the ladder; observe mode writes what it would do.
     fn spend(&self) -> Vec<Body> {
         let gate = Gate { policy: self.policy, snapshot: self.snapshot, history: self.history, now: self.now };
-        if self.incident.open_attempt().is_some() || *self.seen == Seen::Unknown || gate.before_deciding(self.incident, self.seen).is_some()
-        {
+        let observed = self.policy.mode == Mode::Observe && self.incident.would_act.iter().any(|r| !r.only_looks());
+        let idle = observed || matches!(self.seen, Seen::Unknown | Seen::Healthy | Seen::Gone);
+        if self.incident.open_attempt().is_some() || idle || gate.before_deciding(self.incident, self.seen).is_some() {
             return Vec::new();
         }
         let id = &self.incident.incident_id;
@@ -329,7 +369,7 @@ impl Keeper<'_> {
                 vec![Body::Exhausted { incident_id: id.clone() }]
             }
             // What only looks leads to the first rung that would act; that one is shown and kept.
-            Decision::Climb(rung) if self.policy.mode == Mode::Observe && self.incident.would_act.iter().all(|r| r.only_looks()) => {
+            Decision::Climb(rung) if self.policy.mode == Mode::Observe => {
                 vec![Body::WouldAct { incident_id: id.clone(), action: rung }]
             }
             Decision::Climb(_) | Decision::Exhausted | Decision::Forbidden(_) => Vec::new(),

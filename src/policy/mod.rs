@@ -17,6 +17,7 @@ mod snapshot;
 mod stops;
 mod symptom;
 mod verify;
+mod when;
 mod words;
 
 pub(crate) use history::STORM_WINDOW_MAX;

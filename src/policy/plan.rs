@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::brake::{Braked, Budgets, Storm};
-use super::decide::{Decision, decide, next_slow_retry};
+use super::decide::{Decision, decide, next_slow_retry, only_to_look};
 use super::gate::Gate;
 use super::history::{Attempt, History, Incident, attempt_id};
 use super::hold::Hold;
@@ -13,8 +13,9 @@ use super::keep;
 use super::ladder::Rung;
 use super::limits::{Mode, Policy};
 use super::record::Body;
-use super::seen::{CONFIRM_WITHIN, REST_RETRY, Seen, rest_unreadable, seen};
-use super::snapshot::{ServerReading, Snapshot};
+use super::seen::{CONFIRM_WITHIN, REST_RETRY, Seen, looked_since, rest_unreadable, seen, seen_closely};
+use super::snapshot::{ServerReading, Snapshot, State};
+use super::when::after;
 use super::words::words;
 
 words! {
@@ -125,10 +126,12 @@ fn bookkeeping(policy: &Policy, snapshot: &Snapshot, history: &History, now: Tim
     }
     let mut records = keep::restart(policy, snapshot, history);
     for (id, server) in &snapshot.servers {
-        let seen = seen(policy, &snapshot.hangar, server, now);
-        records.extend(match history.open.get(id) {
-            Some(incident) => keep::incident(policy, snapshot, history, incident, server, &seen, now),
-            None => keep::server(policy, snapshot, history, id, server, &seen, now),
+        records.extend(if let Some(incident) = history.open.get(id) {
+            let seen = seen_closely(policy, &snapshot.hangar, incident, server, now);
+            keep::incident(policy, snapshot, history, incident, server, &seen, now)
+        } else {
+            let seen = seen(policy, &snapshot.hangar, server, now);
+            keep::server(policy, snapshot, history, id, server, &seen, now)
         });
     }
     records
@@ -149,7 +152,7 @@ impl<'a> Climber<'a> {
         let gate = Gate { policy, snapshot, history, now };
         let able = |incident: &Incident| {
             let server = snapshot.servers.get(&incident.mcp_server);
-            server.is_some_and(|server| gate.able(incident, &seen(policy, &snapshot.hangar, server, now)))
+            server.is_some_and(|server| gate.able(incident, &seen_closely(policy, &snapshot.hangar, incident, server, now)))
         };
         let storm = Storm::judge(policy, history, snapshot.known, &able);
         let budgets = Budgets::count(policy, history, now);
@@ -188,8 +191,16 @@ impl<'a> Climber<'a> {
         }
         let snapshot = self.snapshot;
         for (id, server) in &snapshot.servers {
-            let watched = self.history.open.contains_key(id) || super::seen::suspect(self.policy, server, self.now);
-            if watched && self.rest_outdated(server) && self.may_read(server) {
+            let incident = self.history.open.get(id);
+            let acted_at = incident.and_then(Incident::last_acted_at);
+            // A hold order ends by a REST answer, not by the gauge.
+            let up_again = server.gauge == Some(State::Ready) && self.history.orders.contains_key(id);
+            let watched = incident.is_some() || up_again || super::seen::suspect(self.policy, server, self.now);
+            let unseen = !looked_since(&snapshot.hangar, server, acted_at, self.now);
+            if watched && (unseen || self.rest_outdated(server)) && self.may_read(server) {
+                if acted_at > snapshot.hangar.read_at {
+                    self.read(Read::Metrics);
+                }
                 self.read(Read::Server(id.clone()));
             }
         }
@@ -199,14 +210,15 @@ impl<'a> Climber<'a> {
         if server.rest_outdated || (server.rest.is_none() && !server.rest_not_found) {
             return true;
         }
-        let starting = matches!(server.rest.as_ref().map(|r| r.state), Some(super::snapshot::State::Initializing));
+        let starting = matches!(server.rest.as_ref().map(|r| r.state), Some(State::Initializing));
         // While a dead server is being started the gauge does not move: only REST shows how it ends.
-        starting && server.rest.as_ref().is_some_and(|r| self.now.duration_since(r.at) >= REST_RETRY)
+        starting && server.rest.as_ref().is_some_and(|r| self.now.duration_since(r.at) >= REST_RETRY || r.at > self.now)
     }
 
     fn may_read(&mut self, server: &ServerReading) -> bool {
-        let Some(failed_at) = server.rest_failed_at else { return true };
-        let again = failed_at + REST_RETRY;
+        // A failure from the future (the clock stepped back) holds nothing up.
+        let Some(failed_at) = server.rest_failed_at.filter(|at| *at <= self.now) else { return true };
+        let again = after(failed_at, REST_RETRY);
         self.wake(Some(again));
         again <= self.now
     }
@@ -215,7 +227,7 @@ impl<'a> Climber<'a> {
         let Some(server) = self.snapshot.servers.get(&incident.mcp_server) else {
             return Standing::new(Phase::Watching, "not read yet");
         };
-        let seen = seen(self.policy, &self.snapshot.hangar, server, self.now);
+        let seen = seen_closely(self.policy, &self.snapshot.hangar, incident, server, self.now);
         if let Some(attempt) = incident.open_attempt() {
             return self.stand_by_attempt(incident, attempt, server, &seen);
         }
@@ -226,7 +238,10 @@ impl<'a> Climber<'a> {
         if seen == Seen::Unknown {
             return Standing::new(Phase::Watching, "the state is being read");
         }
-        if let Some(rung) = incident.would_act.iter().find(|r| !r.only_looks()) {
+        if matches!(seen, Seen::Healthy | Seen::Gone) {
+            return Standing::new(Phase::Watching, "ready again, but nothing healthy was seen since");
+        }
+        if let Some(rung) = incident.would_act.iter().find(|r| !r.only_looks()).filter(|_| self.policy.mode == Mode::Observe) {
             return Standing::held(Braked::new(Hold::ObserveOnly, None, format!("would do {rung}")));
         }
         match decide(self.policy, incident, &seen) {
@@ -242,7 +257,7 @@ impl<'a> Climber<'a> {
         let gate = Gate { policy: self.policy, snapshot: self.snapshot, history: self.history, now: self.now };
         let braked = gate
             .before_rung(incident, server, seen, rung)
-            .or_else(|| self.storm.hold(incident))
+            .or_else(|| self.storm.hold(incident).filter(|_| !only_to_look(incident, seen)))
             .or_else(|| gate.after_storm(incident, rung))
             .or_else(|| self.budgets.check(self.policy, &incident.mcp_server, rung))
             .or_else(|| gate.last(incident));
@@ -296,7 +311,13 @@ impl<'a> Climber<'a> {
         if self.snapshot.running.contains(&attempt.attempt_id) {
             return Standing::new(Phase::Acting, attempt.action.as_str());
         }
-        match super::halves::second(self.policy, self.snapshot, self.history, incident, attempt, server, seen, self.now) {
+        let second = super::halves::second(self.policy, self.snapshot, self.history, incident, attempt, server, seen, self.now);
+        if matches!(second, super::halves::Second::Due(_))
+            && let Some(braked) = self.second_held(incident, attempt)
+        {
+            return Standing::held(braked);
+        }
+        match second {
             super::halves::Second::Due(why) if self.confirmed(server) => {
                 let action = Action {
                     attempt_id: attempt.attempt_id.clone(),
@@ -311,7 +332,7 @@ impl<'a> Climber<'a> {
                 self.plan.steps.push(Step::Act(action));
                 return Standing::new(Phase::Acting, attempt.action.as_str());
             }
-            super::halves::Second::Due(why) => {
+            super::halves::Second::Due(why) | super::halves::Second::ReadAgain(why) => {
                 self.confirm(incident, server);
                 return Standing::new(Phase::Acting, why);
             }
@@ -328,6 +349,14 @@ impl<'a> Climber<'a> {
             super::verify::Verified::Settled(..) => {}
         }
         Standing::new(Phase::Settling, format!("{}: its proof is awaited", attempt.action))
+    }
+
+    /// What stops even the second half of an action that has begun. Its intent is durable and its budget booked.
+    fn second_held(&self, incident: &Incident, attempt: &Attempt) -> Option<Braked> {
+        let gate = Gate { policy: self.policy, snapshot: self.snapshot, history: self.history, now: self.now };
+        let observing = self.policy.mode == Mode::Observe;
+        let would = || Braked::new(Hold::ObserveOnly, None, format!("would finish {}", attempt.action));
+        gate.draining().or_else(|| observing.then(would)).or_else(|| gate.last(incident))
     }
 
     /// Both reads are young enough to act on.

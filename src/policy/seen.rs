@@ -2,6 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::history::Incident;
 use super::limits::Policy;
 use super::reason::{Provenance, Reason, Source};
 use super::snapshot::{HangarReading, LogReading, RestReading, ServerReading, Snapshot, State, StopReason};
@@ -44,6 +45,21 @@ pub fn seen(policy: &Policy, hangar: &HangarReading, server: &ServerReading, now
         _ if server.gauge == Some(State::Ready) && !not_seen_healthy(policy, server, now) => Seen::Healthy,
         _ => Seen::Unknown,
     }
+}
+
+/// Judges a server under an incident. There the gauge alone is too little, and so is a look from before our last action ended.
+#[must_use]
+pub fn seen_closely(policy: &Policy, hangar: &HangarReading, incident: &Incident, server: &ServerReading, now: Timestamp) -> Seen {
+    if looked_since(hangar, server, incident.last_acted_at(), now) { seen(policy, hangar, server, now) } else { Seen::Unknown }
+}
+
+/// Whether the metrics and the server's REST answer are current and not older than `since`.
+#[must_use]
+pub fn looked_since(hangar: &HangarReading, server: &ServerReading, since: Option<Timestamp>, now: Timestamp) -> bool {
+    // After the clock stepped back nothing can be younger than what was recorded before: a look of this moment has to do.
+    let young = |at: Timestamp| since.is_none_or(|since| at >= since.min(now));
+    let told = !server.rest_outdated && (server.rest_not_found || server.rest.as_ref().is_some_and(|r| young(r.at)));
+    hangar.read_at.is_some_and(young) && (told || rest_unreadable(hangar))
 }
 
 /// Hangar does not let us read its REST answers.

@@ -22,7 +22,8 @@ pub fn deliberate_stop(incident: &Incident, hangar: &HangarReading, server: &Ser
         (StopReason::UserRequest, HoldCause::UserRequest, 0),
         (StopReason::Manual, HoldCause::Manual, our_stops(incident, hangar)),
         (StopReason::Other, HoldCause::Other, 0),
-        (StopReason::Shutdown, HoldCause::Shutdown, 0),
+        // 2.20.0 counts one stop of ours twice: as `manual` and as `shutdown`.
+        (StopReason::Shutdown, HoldCause::Shutdown, our_stops(incident, hangar)),
     ];
     causes
         .into_iter()

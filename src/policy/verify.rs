@@ -3,10 +3,12 @@
 use jiff::Timestamp;
 
 use super::history::{Attempt, Incident};
+use super::ladder::Rung;
 use super::limits::Policy;
 use super::record::{Outcome, Receipt};
 use super::seen::Seen;
 use super::snapshot::{HangarReading, ServerReading, StopReason};
+use super::when::after;
 
 /// The verdict on an open attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +38,9 @@ pub fn verify(
     let (Some(receipt), Some(receipt_at)) = (attempt.receipt, attempt.receipt_at) else {
         return Verified::Pending(None);
     };
-    if let Some(outcome) = attempt.receipt_outcome {
+    // A start that ran is judged by the server, whatever became of the rebalance after it.
+    let judged_by_server = attempt.action == Rung::LeaseRecovery && attempt.half_done_at.is_some();
+    if let Some(outcome) = attempt.receipt_outcome.filter(|_| !judged_by_server) {
         return settled(outcome, own_words(attempt, outcome));
     }
     if *seen == Seen::Unknown {
@@ -45,11 +49,11 @@ pub fn verify(
     if hangar.process_start.is_some_and(|start| start > attempt.started_at) {
         return settled(Outcome::Unresolved, "Hangar restarted before the attempt was proved");
     }
-    let due = receipt_at + policy.settle;
+    let due = after(receipt_at, policy.settle);
     let read_since = |at: Timestamp| hangar.read_at.is_some_and(|read| read >= at) && server.rest.as_ref().is_none_or(|r| r.at >= at);
     let moved = server.last_healthy.is_some_and(|at| at > attempt.started_at);
     match seen {
-        Seen::Healthy | Seen::NotSeenHealthy if started_before(server, attempt) => {
+        Seen::Healthy if started_before(server, attempt) => {
             settled(Outcome::Cancelled, "the server was started by somebody else before our start")
         }
         Seen::Healthy if now < due => Verified::Pending(Some(due)),
@@ -70,7 +74,8 @@ pub fn verify(
         Seen::Cold if now >= due => unproved(receipt, "not running"),
         Seen::Gone => settled(Outcome::Cancelled, "Hangar no longer knows the server"),
         Seen::Initializing(since) => {
-            let give_up = due.max(*since + policy.stuck_starting_after);
+            // While the gauge does not show the start, `since` moves with each look.
+            let give_up = due.max(after((*since).min(receipt_at), policy.stuck_starting_after));
             if now >= give_up { unproved(receipt, "still starting") } else { Verified::Pending(Some(give_up)) }
         }
         Seen::Dead | Seen::Down | Seen::Cold | Seen::Degraded(_) => {
@@ -99,12 +104,12 @@ fn own_words(attempt: &Attempt, outcome: Outcome) -> String {
 
 /// Ready before we acted: whoever started it earned the credit.
 fn started_before(server: &ServerReading, attempt: &Attempt) -> bool {
-    attempt.action == super::ladder::Rung::SessionReconnect
-        && server.last_healthy.is_some_and(|at| at > attempt.started_at)
-        && server.rest.as_ref().and_then(|r| r.started_at).is_some_and(|at| at < attempt.started_at)
+    attempt.action == Rung::SessionReconnect && server.rest.as_ref().and_then(|r| r.started_at).is_some_and(|at| at < attempt.started_at)
 }
 
-fn reaped_idle(incident: &Incident, hangar: &HangarReading, server: &ServerReading) -> bool {
+/// Stopped by Hangar for idleness since the incident opened.
+#[must_use]
+pub fn reaped_idle(incident: &Incident, hangar: &HangarReading, server: &ServerReading) -> bool {
     let before =
         if incident.process_start == hangar.process_start { incident.stops.get(&StopReason::Idle).copied().unwrap_or(0) } else { 0 };
     server.stops.get(&StopReason::Idle).copied().unwrap_or(0) > before

@@ -10,7 +10,10 @@
 )]
 
 mod attempt_log;
+mod config;
 mod e2e;
+mod hangar;
 mod log;
+mod policy;
 mod server;
 mod support;

@@ -3,146 +3,35 @@
 use std::collections::HashMap;
 
 use jiff::Timestamp;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use super::console::{Console, Trust};
 use super::frame::Form;
 use super::record::{self, Meaning, Prefilter};
 use super::tail::FileId;
+pub use super::told::{Change, ServerState, Told, Verdict};
 use crate::policy::Reason;
 
 /// Servers followed at once. More ids than this are counted and not followed: the bound holds whatever is in the file.
 pub const SERVERS_MAX: usize = 100_000;
 
-/// What a line changed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(tag = "change", rename_all = "snake_case")]
-pub enum Change {
-    Dead {
-        reason: Reason,
-    },
-    /// Hangar is at work on it; not dead.
-    Degraded,
-    Ready,
-    /// Cold by a stop, an idle reap, a reload or a failed start that a stop overtook.
-    Stopped,
-    /// Taken out of Hangar.
-    Removed,
-    /// Tools that were not declared. Under mode `block` or `quarantine` a [`Change::Dead`] follows; `alert` only tells.
-    CapabilityDrift {
-        mode: String,
-        undeclared_tools: Vec<String>,
-    },
-    /// Some stdio server's process closed its stdout: the earliest sign of a crash. Hangar does not say whose.
-    StdoutEof,
-    /// A new Hangar process: every server is cold.
-    HangarStarted,
-    HangarStopping,
-    /// Everything told so far was an upstream's words, not Hangar's: the source turned out to be a console log.
-    Retracted,
-}
-
-impl Change {
-    /// The change's word and, for a death, its reason's; for tables.
-    pub const fn words(&self) -> (&'static str, &'static str) {
-        match self {
-            Self::Dead { reason } => ("dead", reason.as_str()),
-            Self::Degraded => ("degraded", ""),
-            Self::Ready => ("ready", ""),
-            Self::Stopped => ("stopped", ""),
-            Self::Removed => ("removed", ""),
-            Self::CapabilityDrift { .. } => ("capability_drift", ""),
-            Self::StdoutEof => ("stdout_eof", ""),
-            Self::HangarStarted => ("hangar_started", ""),
-            Self::HangarStopping => ("hangar_stopping", ""),
-            Self::Retracted => ("retracted", ""),
-        }
-    }
-}
-
-/// One thing that the log told.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Told {
-    /// `None` where the line names no server.
-    pub mcp_server: Option<String>,
-    pub at: Timestamp,
-    /// Zero where the source is no file that is followed.
-    #[serde(skip)]
-    pub file: FileId,
-    /// Byte offset of the line in its file.
-    pub offset: u64,
-    /// Hangar's event, without ids and text.
-    pub event: &'static str,
-    #[serde(flatten)]
-    pub what: Change,
-}
-
-/// What the log holds against one server; owned, for other threads.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServerState {
-    pub mcp_server: String,
-    pub dead: Option<Reason>,
-    /// Hangar retries it.
-    pub degraded: bool,
-    /// When the state began, and the line that says so.
-    pub at: Timestamp,
-    pub file: FileId,
-    pub offset: u64,
-    pub event: &'static str,
-    /// See [`Verdict::capability_blocked_since_start`].
-    pub capability_blocked_since_start: bool,
-    pub undeclared_tools: Vec<String>,
-}
-
-/// A server that the log shows dead at its end.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict<'a> {
-    pub mcp_server: &'a str,
-    pub reason: Reason,
-    pub at: Timestamp,
-    pub file: FileId,
-    pub offset: u64,
-    pub event: &'static str,
-    /// A capability block was seen since the last completed start; for acting it is stricter than `reason`.
-    pub capability_blocked_since_start: bool,
-    /// The undeclared tools of the last drift since then, bounded.
-    pub undeclared_tools: &'a [String],
-}
-
-impl Serialize for Verdict<'_> {
-    /// The line that `classify` prints: `{"mcp_server","reason","at","evidence":{"offset","event"}}`.
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Evidence<'a> {
-            offset: u64,
-            event: &'a str,
-            #[serde(skip_serializing_if = "<[String]>::is_empty")]
-            undeclared_tools: &'a [String],
-        }
-        #[derive(Serialize)]
-        struct Line<'a> {
-            mcp_server: &'a str,
-            reason: Reason,
-            at: Timestamp,
-            evidence: Evidence<'a>,
-        }
-        let evidence = Evidence { offset: self.offset, event: self.event, undeclared_tools: self.undeclared_tools };
-        Line { mcp_server: self.mcp_server, reason: self.reason, at: self.at, evidence }.serialize(serializer)
-    }
-}
-
 /// What one line told: nothing, mostly; a refused drift tells two things.
 pub type Tellings = std::iter::Flatten<std::array::IntoIter<Option<Told>, 2>>;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 enum State {
     NotDead,
     Degraded,
     Dead(Reason),
 }
 
+/// One of Hangar's; an alias, since serde would borrow a plain `&str`.
+type EventName = &'static str;
+
 /// The next line that belongs to the one just seen, so that it is not taken for news of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 enum Expect {
     Nothing,
     /// `mcp_server_degraded: X` is followed by `mcp_server_start_failed` of the same start.
@@ -153,27 +42,35 @@ enum Expect {
     StopOfGivingUp,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Server {
     state: State,
     at: Timestamp,
     file: FileId,
     offset: u64,
-    event: &'static str,
+    #[serde(deserialize_with = "record::event_name")]
+    event: EventName,
     expect: Expect,
     blocked: bool,
     undeclared: Vec<String>,
     /// The reason it had when Hangar went down, in case Hangar brings the state back from its event store.
     before_restart: Option<Reason>,
+    #[serde(skip)]
     /// A death that may be forged: held until Hangar publishes a state change of this very server.
     doubted: Option<Doubted>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Doubted {
     reason: Reason,
     seen: Seen,
     undeclared: Option<Vec<String>>,
+}
+
+/// A [`Classifier`]'s state, to go on from after a restart. Doubts are not in it: they settle within milliseconds.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Saved {
+    servers: Vec<(String, Server)>,
 }
 
 /// The state machine over one source.
@@ -194,7 +91,7 @@ impl Default for Classifier {
     }
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Seen {
     at: Timestamp,
     file: FileId,
@@ -212,6 +109,20 @@ impl Classifier {
         Self { servers: HashMap::new(), prefilter: Prefilter::new(), console: Console::new(), awaiting: 0, not_followed: 0, file }
     }
 
+    /// Goes on from `saved`.
+    #[must_use]
+    pub fn restored_from(saved: Saved) -> Self {
+        let servers = saved.servers.into_iter().filter(|(id, _)| record::is_id(id)).take(SERVERS_MAX);
+        let servers: HashMap<_, _> = servers.map(|(id, server)| (id.into_boxed_str(), server)).collect();
+        let awaiting = servers.values().filter(|server| server.expect != Expect::Nothing).count();
+        Self { servers, awaiting, ..Self::new() }
+    }
+
+    /// What to go on from after a restart.
+    pub fn save(&self) -> Saved {
+        Saved { servers: self.servers.iter().map(|(id, server)| (id.to_string(), server.clone())).collect() }
+    }
+
     /// The lines to come are from `file`.
     pub const fn in_file(&mut self, file: FileId) {
         self.file = file;
@@ -223,32 +134,46 @@ impl Classifier {
 
     /// Takes one line in `form` (without its newline), which began at byte `offset` of its source.
     pub fn line(&mut self, form: Form, line: &[u8], offset: u64) -> Tellings {
-        let nothing = || [None, None].into_iter().flatten();
-        let (record, trust) = match form {
-            Form::Json => {
-                if line.first() != Some(&b'{') || !self.prefilter.may_tell(line, self.awaiting > 0) {
-                    return nothing();
-                }
-                (record::from_json(line), Trust::Believed)
+        let mut told = [None, None];
+        let mut places = told.iter_mut();
+        self.feed(form, line, offset, &mut |one| {
+            if let Some(place) = places.next() {
+                *place = Some(one);
             }
-            Form::Console => match self.console.line(line, offset) {
-                Some(read) => (Some(read.record), read.trust),
-                None => return nothing(),
-            },
-        };
-        let Some((record, meaning)) = record.as_ref().and_then(|r| Some((r, record::meaning(r)?))) else {
-            return nothing();
-        };
-        let Some(at) = record.at() else { return nothing() };
-        let offset = if form == Form::Console { self.console.record_offset() } else { offset };
-        let seen = Seen { at, file: self.file, offset, event: meaning.event() };
-        let told = if trust == Trust::Doubted && meaning.kills() {
-            self.doubt(meaning, record, &seen);
-            [None, None]
-        } else {
-            self.apply(meaning, record, &seen)
-        };
+        });
         told.into_iter().flatten()
+    }
+
+    /// As [`Self::line`], for many: a line that tells nothing costs no more than finding that out.
+    pub fn feed(&mut self, form: Form, line: &[u8], offset: u64, tell: &mut dyn FnMut(Told)) {
+        let state_events = self.awaiting > 0;
+        match form {
+            Form::Json => {
+                if line.first() == Some(&b'{')
+                    && self.prefilter.may_tell(line, state_events)
+                    && let Some(record) = record::from_json(line)
+                {
+                    self.record(&record, Trust::Believed, offset, tell);
+                }
+            }
+            Form::Console => {
+                if let Some(read) = self.console.line(line, offset, &self.prefilter, state_events) {
+                    let offset = self.console.record_offset();
+                    self.record(&read.record, read.trust, offset, tell);
+                }
+            }
+        }
+    }
+
+    fn record(&mut self, record: &record::Record<'_>, trust: Trust, offset: u64, tell: &mut dyn FnMut(Told)) {
+        let Some(meaning) = record::meaning(record) else { return };
+        let Some(at) = record.at() else { return };
+        let seen = Seen { at, file: self.file, offset, event: meaning.event() };
+        let told = match trust {
+            Trust::Believed => self.apply(meaning, record, &seen),
+            Trust::Doubted => self.apply_doubted(meaning, record, &seen),
+        };
+        told.into_iter().flatten().for_each(tell);
     }
 
     /// Every server that is dead as far as the log tells, in no order.
@@ -336,6 +261,24 @@ impl Classifier {
             Meaning::Drift { id, refusing } => self.drift(id, refusing, record, seen),
             Meaning::Restored { id, state } => self.restored(id, state, seen),
         }
+    }
+
+    /// What may be somebody's text can take a death away but neither make nor prove one.
+    fn apply_doubted(&mut self, meaning: Meaning<'_>, record: &record::Record<'_>, seen: &Seen) -> [Option<Told>; 2] {
+        if let Meaning::StopEvent(id) = meaning {
+            return self.stopped(id, seen);
+        }
+        if let Meaning::StateEvent(id) = meaning {
+            if self.servers.get(id).is_some_and(|server| server.expect == Expect::StopOfGivingUp) {
+                self.expect(id, Expect::Nothing);
+            }
+            return [None, None];
+        }
+        if meaning.kills() {
+            self.doubt(meaning, record, seen);
+            return [None, None];
+        }
+        self.apply(meaning, record, seen)
     }
 
     fn start_failed(&mut self, id: &str, seen: &Seen) -> [Option<Told>; 2] {
@@ -443,8 +386,8 @@ impl Classifier {
             Meaning::GivenUp(id) => (id, Reason::GivenUp),
             Meaning::StartFailed { id, capability: true } | Meaning::Drift { id, refusing: true } => (id, Reason::CapabilityBlocked),
             Meaning::StartFailed { id, .. } | Meaning::StartFailedText(id) => match self.servers.get(id).map(|s| s.expect) {
-                // It belongs to a believed line: no news, forged or not.
-                Some(Expect::FailureOfDegradation | Expect::FailureOfDrift) => return self.expect(id, Expect::Nothing),
+                // It belongs to a line before, or pretends to: no news.
+                Some(Expect::FailureOfDegradation | Expect::FailureOfDrift) => return,
                 _ => (id, Reason::StartFailed),
             },
             Meaning::Restored { id, .. } => (id, Reason::Unknown),
@@ -557,12 +500,6 @@ impl Server {
             capability_blocked_since_start: self.blocked,
             undeclared_tools: &self.undeclared,
         }
-    }
-}
-
-impl Told {
-    pub(super) const fn retraction(file: FileId, offset: u64) -> Self {
-        Self { mcp_server: None, at: Timestamp::UNIX_EPOCH, file, offset, event: "", what: Change::Retracted }
     }
 }
 

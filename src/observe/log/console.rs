@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 use jiff::Timestamp;
 
-use super::record::{self, Meaning, Record};
+use super::record::{self, Meaning, Prefilter, Record, Text};
 
 /// Hangar cuts a logged text at this many characters (`LOG_FIELD_LENGTH_LIMIT`), so a forgery reaches no further.
 const TEXT_CHARS_MAX: usize = 2048;
@@ -49,14 +49,15 @@ pub(super) struct Console {
     doubt_left: usize,
     /// When the record with that text was logged; a forgery was written before.
     doubt_since: Option<Timestamp>,
-    /// A failed start whose text goes on: taken when its record ends.
     open: Option<Open>,
     record_offset: u64,
 }
 
+/// A record whose event goes on in the next line.
 #[derive(Debug)]
 struct Open {
     event: String,
+    level: String,
     timestamp: String,
     offset: u64,
     trust: Trust,
@@ -72,7 +73,10 @@ impl Console {
         self.record_offset
     }
 
-    pub(super) fn line<'a>(&mut self, line: &'a [u8], offset: u64) -> Option<Read<'a>> {
+    pub(super) fn line<'a>(&mut self, line: &'a [u8], offset: u64, prefilter: &Prefilter, state_events: bool) -> Option<Read<'a>> {
+        if self.doubt_left == 0 && self.open.is_none() && is_plain(line) && !prefilter.anywhere(line, state_events) && !teaches(line) {
+            return None;
+        }
         let Ok(text) = std::str::from_utf8(line) else {
             self.raw(line);
             return None;
@@ -83,8 +87,8 @@ impl Console {
             return ended;
         };
         self.open = None;
-        let trust = self.trust(&head);
-        let left = self.doubt_left.saturating_sub(chars(line) + 1);
+        let trust = self.trust(&head, line);
+        let left = if self.doubt_left == 0 { 0 } else { self.doubt_left.saturating_sub(chars(line) + 1) };
         let Some(record) = head.whole() else {
             self.opens(&head, offset, trust);
             return None;
@@ -94,8 +98,9 @@ impl Console {
         if trust == Trust::Believed {
             self.learn(&record, meaning.as_ref());
         }
-        if self.prints != Prints::ClassOnly && may_hold_text(&record.event, meaning.as_ref()) {
-            self.doubt_left = TEXT_CHARS_MAX;
+        if may_hold_text(&record.event, meaning.as_ref()) {
+            // For a forgery to follow, all of this line but its head must be text, its logger and keys too.
+            self.doubt_left = left.max(TEXT_CHARS_MAX.saturating_sub(chars(head.rest.as_bytes()) + 1));
             self.doubt_since = record.at();
         } else {
             self.doubt_left = left;
@@ -103,8 +108,13 @@ impl Console {
         Some(Read { record, trust })
     }
 
-    fn trust(&self, head: &Head<'_>) -> Trust {
+    fn trust(&self, head: &Head<'_>, line: &[u8]) -> Trust {
         if self.doubt_left == 0 {
+            return Trust::Believed;
+        }
+        // The end of a forged line may be the true end of the record around it; the rest has to fit into the text.
+        let end = head.rest.rfind(BEFORE_LOGGER).map_or(0, |at| head.rest.len() - at);
+        if self.doubt_left < chars(line.get(..line.len() - end).unwrap_or_default()) {
             return Trust::Believed;
         }
         // Where events hold no text only a traceback can be forged into, and that text is older than its record.
@@ -119,27 +129,30 @@ impl Console {
         }
     }
 
-    /// A record whose text has a newline in it.
+    /// A record whose event has a newline in it: a text, or an id that ends with one.
     fn opens(&mut self, head: &Head<'_>, offset: u64, trust: Trust) {
         self.doubt_left = TEXT_CHARS_MAX;
         self.doubt_since = head.timestamp.parse().ok();
-        if head.level == "error" && head.rest.starts_with("mcp_server_start_failed: ") && head.rest.contains(", error=") {
-            let event = head.rest.chars().take(160).collect();
-            self.open = Some(Open { event, timestamp: head.timestamp.to_owned(), offset, trust });
-        }
+        let (event, level) = (head.rest.chars().take(TEXT_CHARS_MAX).collect(), head.level.to_owned());
+        self.open = Some(Open { event, level, timestamp: head.timestamp.to_owned(), offset, trust });
     }
 
-    /// The end of the open record: its logger and keys.
+    /// The next line of the open record; its last one has the logger and the keys.
     fn ended_by<'a>(&mut self, text: &'a str) -> Option<Read<'a>> {
-        let at = text.rfind(BEFORE_LOGGER)?;
-        let (logger, keys) = tail(text.get(at + BEFORE_LOGGER.len()..)?)?;
-        let open = self.open.take()?;
-        self.record_offset = open.offset;
-        if self.prints == Prints::Unknown && open.trust == Trust::Believed {
+        let open = self.open.as_mut()?;
+        let end = text.rfind(BEFORE_LOGGER).and_then(|at| Some((text.get(..at)?, tail(text.get(at + BEFORE_LOGGER.len()..)?)?)));
+        let (more, tail) = end.map_or((text, None), |(more, tail)| (more, Some(tail)));
+        let left = TEXT_CHARS_MAX.saturating_sub(open.event.len());
+        open.event.push('\n');
+        open.event.extend(more.trim_end_matches(' ').chars().take(left));
+        let (logger, keys) = tail?;
+        let Open { event, level, timestamp, offset, trust } = self.open.take()?;
+        self.record_offset = offset;
+        let record = record_of(event.into(), level.into(), timestamp.into(), logger, &keys)?;
+        if trust == Trust::Believed && matches!(record::meaning(&record), Some(Meaning::StartFailedText(_))) {
             self.prints = Prints::Text;
         }
-        let record = record_of(Cow::Owned(open.event), "error", Cow::Owned(open.timestamp), logger, &keys)?;
-        Some(Read { record, trust: open.trust })
+        Some(Read { record, trust })
     }
 
     fn learn(&mut self, record: &Record<'_>, meaning: Option<&Meaning<'_>>) {
@@ -161,17 +174,55 @@ impl Console {
     }
 }
 
-/// Whether `event` can hold an upstream's own words. Single words and Hangar's own sentences cannot.
+/// Whether `event` can hold an upstream's own words. Single words and the sentences that are Hangar's own cannot; JSON
+/// cannot break the line.
 fn may_hold_text(event: &str, meaning: Option<&Meaning<'_>>) -> bool {
     match meaning {
         Some(Meaning::StartFailedText(_)) => return true,
         Some(_) => return false,
         None => {}
     }
-    if event.starts_with("ALERT [") || event.starts_with("{\"security_event\"") || !event.contains([' ', ':']) {
-        return false;
-    }
-    ["rror", "stderr", "fail", "xception"].iter().any(|word| event.contains(word))
+    let text = event.split_once(": ").map(|(_, text)| text);
+    let is_word = |text: &str| text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+    let own_words = if event.starts_with("Member ") || event.starts_with("McpServer ") || event.starts_with("Group ") {
+        text.is_none_or(is_word) || event.starts_with("Group ")
+    } else {
+        OWN_SENTENCES.iter().any(|own| event.starts_with(own)) || !event.contains([' ', ':'])
+    };
+    !own_words
+}
+
+/// How events begin that are sentences without anybody else's words in them.
+const OWN_SENTENCES: [&str; 10] = [
+    "ALERT [",
+    "{\"security_event\"",
+    "Launching subprocess: [",
+    "Terminating session: ",
+    "StreamableHTTP session manager ",
+    "Added member ",
+    "Removed member ",
+    "Circuit breaker ",
+    "health_check_failed: ",
+    "mcp_server_process_exit_code: ",
+];
+
+/// Whether `line` is a whole record whose event is a single word: nothing to learn from but its meaning.
+fn is_plain(line: &[u8]) -> bool {
+    let event = line.strip_prefix(STAMP.as_bytes()).and_then(|rest| {
+        let rest = rest.get(27..)?.strip_prefix(AFTER_STAMP.as_bytes())?;
+        let at = memchr::memmem::find(rest.get(..40)?, BEFORE_EVENT.as_bytes())?;
+        rest.get(at + BEFORE_EVENT.len()..)
+    });
+    event.is_some_and(|rest| {
+        let end = rest.iter().position(|b| !(b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'_')).unwrap_or(0);
+        let after = rest.get(end..).unwrap_or_default().trim_ascii_start();
+        end > 0 && after.starts_with(BEFORE_LOGGER.as_bytes()) && line.ends_with(b"\x1b[0m")
+    })
+}
+
+/// Whether [`Console::learn`] learns from it; what else it learns from has a meaning.
+fn teaches(line: &[u8]) -> bool {
+    memchr::memmem::find(line, b"log_buffer_attached_to_mcp_server").is_some()
 }
 
 /// The beginning of a record, up to its event.
@@ -195,7 +246,7 @@ impl<'a> Head<'a> {
         let end = self.rest.rfind(BEFORE_LOGGER)?;
         let event = self.rest.get(..end)?.trim_end_matches(' ');
         let (logger, keys) = tail(self.rest.get(end + BEFORE_LOGGER.len()..)?)?;
-        record_of(Cow::Borrowed(event), self.level, Cow::Borrowed(self.timestamp), logger, &keys)
+        record_of(event.into(), self.level.into(), self.timestamp.into(), logger, &keys)
     }
 }
 
@@ -227,17 +278,19 @@ fn tail(text: &str) -> Option<(&str, (Keys<'_>, Option<&str>))> {
 
 fn record_of<'a>(
     event: Cow<'a, str>,
-    level: &'a str,
+    level: Cow<'a, str>,
     timestamp: Cow<'a, str>,
     logger: &'a str,
     keys: &(Keys<'a>, Option<&'a str>),
 ) -> Option<Record<'a>> {
     let ([enforcement_mode, error_type, event_type, mcp_server_id, service, state], undeclared_repr) = keys.clone();
     let service = service.filter(|service| service == "mcp-hangar")?;
+    let [enforcement_mode, error_type, event_type, mcp_server_id, state] =
+        [enforcement_mode, error_type, event_type, mcp_server_id, state].map(|value| value.map(Text));
     Some(Record {
         event,
         logger: logger.into(),
-        level: level.into(),
+        level,
         timestamp,
         service,
         mcp_server_id,

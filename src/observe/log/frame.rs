@@ -7,14 +7,15 @@
 use std::collections::VecDeque;
 use std::str::FromStr;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 /// The longest line that is read; a longer one is skipped to its end and counted.
 pub const LINE_MAX: usize = 1 << 20;
 
 /// The form of Hangar's own line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Form {
     Json,
     Console,
@@ -51,7 +52,8 @@ impl FromStr for InputFormat {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 enum Wrap {
     Bare,
     Cri,
@@ -66,6 +68,13 @@ pub struct FrameCounts {
     pub unrecognised: u64,
     /// Lines put together from parts that grew beyond [`LINE_MAX`], or that journald gave no text of.
     pub lost: u64,
+}
+
+/// What was found out about a source; kept over a restart, since a forgery may be the first that is read then.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recognised {
+    wrap: Option<Wrap>,
+    form: Option<Form>,
 }
 
 /// Unwraps the lines of one source, in order.
@@ -113,6 +122,15 @@ impl Frames {
             counts: FrameCounts::default(),
             scratch: Vec::new(),
         }
+    }
+
+    pub(super) fn restored_from(found: Recognised, format: InputFormat) -> Self {
+        let new = Self::new(format);
+        Self { wrap: new.wrap.or(found.wrap), form: new.form.or(found.form), ..new }
+    }
+
+    pub(super) const fn save(&self) -> Recognised {
+        Recognised { wrap: self.wrap, form: self.form }
     }
 
     /// What was counted so far.

@@ -10,6 +10,7 @@ pub mod frame;
 pub mod record;
 pub mod split;
 pub mod tail;
+pub mod told;
 
 pub use classify::{Change, Classifier, Told, Verdict};
 pub use frame::{Form, Frames, Inner, InputFormat};
@@ -30,11 +31,22 @@ impl Reader {
         Self { frames: Frames::new(format), classifier: Classifier::new() }
     }
 
+    /// Goes on from `saved`, over the same source.
+    #[must_use]
+    pub fn restored_from(saved: ReaderState, format: InputFormat) -> Self {
+        Self { frames: Frames::restored_from(saved.frames, format), classifier: Classifier::restored_from(saved.classifier) }
+    }
+
+    /// What to go on from after a restart.
+    pub fn save(&self) -> ReaderState {
+        ReaderState { frames: self.frames.save(), classifier: self.classifier.save() }
+    }
+
     /// Takes one line of the source (without its newline) that began at `offset`, and tells what it says.
     pub fn line(&mut self, line: &[u8], offset: u64, tell: &mut dyn FnMut(Told)) {
         let Self { frames, classifier } = self;
         frames.line(line, offset, &mut |inner| match inner {
-            Inner::Line { form, line, offset } => classifier.line(form, line, offset).for_each(&mut *tell),
+            Inner::Line { form, line, offset } => classifier.feed(form, line, offset, tell),
             Inner::Mistaken => {
                 *classifier = Classifier::starting_in(classifier.file());
                 tell(Told::retraction(classifier.file(), offset));
@@ -56,6 +68,13 @@ impl Reader {
     pub const fn counts(&self) -> frame::FrameCounts {
         self.frames.counts()
     }
+}
+
+/// A [`Reader`]'s state, to go on from after a restart.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct ReaderState {
+    frames: frame::Recognised,
+    classifier: classify::Saved,
 }
 
 /// Entry point for fuzzing: any bytes, as a file of any form.

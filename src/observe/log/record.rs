@@ -34,20 +34,32 @@ pub struct Record<'a> {
     #[serde(borrow)]
     pub service: Cow<'a, str>,
     #[serde(borrow, default)]
-    pub mcp_server_id: Option<Cow<'a, str>>,
+    pub mcp_server_id: Option<Text<'a>>,
     #[serde(borrow, default)]
-    pub error_type: Option<Cow<'a, str>>,
+    pub error_type: Option<Text<'a>>,
     #[serde(borrow, default)]
-    pub enforcement_mode: Option<Cow<'a, str>>,
+    pub enforcement_mode: Option<Text<'a>>,
     #[serde(borrow, default)]
-    pub event_type: Option<Cow<'a, str>>,
+    pub event_type: Option<Text<'a>>,
     #[serde(borrow, default)]
-    pub state: Option<Cow<'a, str>>,
+    pub state: Option<Text<'a>>,
     #[serde(borrow, default)]
     pub(super) undeclared_tools: Option<&'a RawValue>,
     /// The console writes the list as Python does; it is read only when a drift is told.
     #[serde(skip)]
     pub(super) undeclared_repr: Option<&'a str>,
+}
+
+/// Borrowed text inside an `Option`, which serde would copy if it were a bare `Cow`.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Text<'a>(#[serde(borrow)] pub Cow<'a, str>);
+
+impl std::ops::Deref for Text<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
 }
 
 /// Parses one JSON line. `None` for everything that is not a whole record of Hangar's.
@@ -251,9 +263,34 @@ impl Meaning<'_> {
     }
 }
 
-/// Whether `id` is one that Hangar can have: `^[a-zA-Z][a-zA-Z0-9_-]{0,63}$`.
+/// Reads an event's name back as one of those that [`Meaning::event`] gives.
+pub(super) fn event_name<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<&'static str, D::Error> {
+    let word = Cow::<'de, str>::deserialize(deserializer)?;
+    EVENT_NAMES.iter().find(|name| **name == word).copied().ok_or_else(|| serde::de::Error::custom("unknown event"))
+}
+
+const EVENT_NAMES: [&str; 14] = [
+    "mcp_server_started",
+    "mcp_server_dead",
+    "mcp_server_degraded",
+    "mcp_server_degraded_by_health_check",
+    "mcp_server_start_failed",
+    "mcp_server_start_failed_after_stop",
+    "mcp_server_given_up",
+    "capability_drift_detected",
+    "mcp_server_idle_shutdown",
+    "lifecycle_state_restored",
+    "McpServerStopped",
+    "mcp_server_stopped_for_reload",
+    "mcp_server_removed",
+    "mcp_server_replaced",
+];
+
+/// Whether `id` is one that Hangar can have: `^[a-zA-Z][a-zA-Z0-9_-]{0,63}$` as Python reads it, whose `$` lets one
+/// newline pass. `POST /api/mcp_servers/` takes such an id, and it is another server than the one without.
 #[must_use]
 pub fn is_id(id: &str) -> bool {
+    let id = id.strip_suffix('\n').unwrap_or(id);
     id.len() <= 64
         && id.bytes().next().is_some_and(|b| b.is_ascii_alphabetic())
         && id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
@@ -277,17 +314,30 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// Finds, without parsing, the few lines in a thousand that can mean something.
+/// Finds, without parsing, the few lines in a hundred that can mean something.
 #[derive(Debug)]
 pub(super) struct Prefilter {
-    always: [Finder<'static>; 6],
+    /// For lines whose logger does not stand where Hangar's JSON has it.
+    anywhere: [Finder<'static>; 6],
+    stopped: Finder<'static>,
     state_event: Finder<'static>,
+    eof: Finder<'static>,
+    bootstrap: Finder<'static>,
+    shutdown: Finder<'static>,
 }
+
+/// What follows the logger in Hangar's JSON, but for the time.
+const BEFORE_TIME: &[u8] = b"\", \"timestamp\": \"";
+const AFTER_TIME: &[u8] = b"\", \"service\": \"mcp-hangar\"}";
+/// Bytes of `2026-11-30T15:20:53.435902Z`.
+const TIME: usize = 27;
 
 impl Prefilter {
     pub(super) fn new() -> Self {
+        let [stopped, state_event, eof, bootstrap, shutdown] =
+            ["McpServerStopped", "McpServerStateChanged", "eof_on_stdout", "bootstrap_start", "shutdown_signal_received"].map(Finder::new);
         Self {
-            always: [
+            anywhere: [
                 "domain.model.mcp_server",
                 "McpServerStopped",
                 "application.commands.",
@@ -296,13 +346,42 @@ impl Prefilter {
                 "shutdown_signal_received",
             ]
             .map(Finder::new),
-            state_event: Finder::new("McpServerStateChanged"),
+            stopped,
+            state_event,
+            eof,
+            bootstrap,
+            shutdown,
         }
     }
 
     /// False only for lines that mean nothing. `state_events`: whether those of state changes are wanted now; they are
     /// a third of a busy log and matter only right after a death.
     pub(super) fn may_tell(&self, line: &[u8], state_events: bool) -> bool {
-        self.always.iter().any(|needle| needle.find(line).is_some()) || (state_events && self.state_event.find(line).is_some())
+        let Some(logger) = logger_of(line) else { return self.anywhere(line, state_events) };
+        let is = |name: &str| logger == name.as_bytes();
+        if is(EVENTS) {
+            self.stopped.find(line).is_some() || (state_events && self.state_event.find(line).is_some())
+        } else if is(STDIO) {
+            self.eof.find(line).is_some()
+        } else if is(BOOTSTRAP) {
+            self.bootstrap.find(line).is_some()
+        } else if is(LIFECYCLE) {
+            self.shutdown.find(line).is_some()
+        } else {
+            is(MODEL) || is(RELOAD) || is(CRUD)
+        }
     }
+
+    /// As [`Self::may_tell`], for lines of any shape.
+    pub(super) fn anywhere(&self, line: &[u8], state_events: bool) -> bool {
+        self.anywhere.iter().any(|needle| needle.find(line).is_some()) || (state_events && self.state_event.find(line).is_some())
+    }
+}
+
+/// The logger, if it stands right before the time and the service, at the line's end.
+fn logger_of(line: &[u8]) -> Option<&[u8]> {
+    let rest = line.strip_suffix(AFTER_TIME)?;
+    let rest = rest.get(..rest.len().checked_sub(TIME)?)?.strip_suffix(BEFORE_TIME)?;
+    let quote = memchr::memrchr(b'"', rest)?;
+    rest.get(..quote)?.ends_with(b"\"logger\": ").then(|| rest.get(quote + 1..)).flatten()
 }

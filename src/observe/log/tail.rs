@@ -18,7 +18,10 @@ use std::time::{Duration, Instant};
 pub use checkpoint::{Checkpoint, FilePosition, Prefix};
 pub use follow::{Follower, ServerState, Update, follow};
 use open::{Open, Step};
+use serde::{Deserialize, Serialize};
 use siblings::Candidate;
+
+use super::ReaderState;
 
 /// On a first start no more than this is read of the file's end.
 pub const FIRST_READ_MAX: u64 = 64 << 20;
@@ -30,7 +33,7 @@ const OPEN_MAX: usize = 16;
 const POLL_BYTES: usize = 1 << 20;
 
 /// Which file a line is from.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FileId {
     pub device: u64,
     pub inode: u64,
@@ -84,6 +87,8 @@ pub struct Tail {
     start: Start,
     /// When the directory changed last, if the path was missing then and nothing else new was there.
     nothing_at: Option<i128>,
+    /// Looks still to be made although the newest file is at the path: a rotation may have been seen half done.
+    looks: u8,
     counts: TailCounts,
     buffer: Vec<u8>,
 }
@@ -109,6 +114,7 @@ impl Tail {
             known: VecDeque::new(),
             start: checkpoint.map_or(Start::First, Start::Resume),
             nothing_at: None,
+            looks: 0,
             counts: TailCounts::default(),
             buffer: vec![0; 256 * 1024],
         }
@@ -129,9 +135,11 @@ impl Tail {
     pub fn checkpoint(&self) -> Checkpoint {
         match &self.start {
             Start::Resume(checkpoint) => checkpoint.clone(),
-            Start::First | Start::Done => {
-                Checkpoint { files: self.files.iter().map(Open::position).collect(), known: self.known.iter().cloned().collect() }
-            }
+            Start::First | Start::Done => Checkpoint {
+                files: self.files.iter().map(Open::position).collect(),
+                known: self.known.iter().cloned().collect(),
+                reader: ReaderState::default(),
+            },
         }
     }
 
@@ -200,7 +208,16 @@ impl Tail {
 
     fn resume(&mut self, checkpoint: Checkpoint) -> io::Result<()> {
         self.known = checkpoint.known.into();
+        let all_found = |candidates: &[Candidate]| checkpoint.files.iter().all(|p| candidates.iter().any(|c| c.id() == p.id()));
         let mut candidates = siblings::candidates(&self.path);
+        for _ in 0..3 {
+            if all_found(&candidates) {
+                break;
+            }
+            // It may be between two names just now.
+            std::thread::sleep(Duration::from_millis(10));
+            candidates = siblings::candidates(&self.path);
+        }
         let floor = checkpoint.files.iter().map(|file| file.modified_ns).min().unwrap_or(i128::MIN);
         for position in checkpoint.files {
             let fits = |c: &Candidate| c.length >= position.offset && position.prefix.begins(&c.head);
@@ -225,6 +242,7 @@ impl Tail {
                 self.remember(candidate.prefix());
             }
         }
+        self.looks = 2;
         self.look().map(drop)
     }
 
@@ -232,7 +250,10 @@ impl Tail {
     fn look(&mut self) -> io::Result<bool> {
         let here = siblings::id_at(&self.path);
         if here.is_some() && self.files.back().map(Open::id) == here {
-            return Ok(false);
+            if self.looks == 0 {
+                return Ok(false);
+            }
+            self.looks -= 1;
         }
         let changed = siblings::changed_ns(&self.path);
         if here.is_none() && changed.is_some() && self.nothing_at == changed {
@@ -241,8 +262,14 @@ impl Tail {
         let found = self.unseen();
         self.nothing_at = if found.is_empty() { changed } else { None };
         let any = !found.is_empty();
+        if any {
+            self.looks = 2;
+        }
         for candidate in found {
-            self.files.push_back(Open::at_start(candidate)?);
+            // One that was missed in an earlier look is older than the path's own file.
+            let newest_stays = !candidate.is_path && self.files.back().map(Open::id) == here && here.is_some();
+            let place = self.files.len() - usize::from(newest_stays);
+            self.files.insert(place, Open::at_start(candidate)?);
         }
         Ok(any)
     }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use hangar_medic::observe::log::{InputFormat, Reader, Splitter};
 use jiff::Timestamp;
@@ -23,7 +24,17 @@ pub struct Scenario {
 }
 
 /// All recorded runs whose Hangar is new enough that there is a truth to agree with.
-pub fn scenarios() -> Vec<Scenario> {
+pub fn scenarios() -> &'static [Scenario] {
+    static ALL: OnceLock<Vec<Scenario>> = OnceLock::new();
+    ALL.get_or_init(load)
+}
+
+/// The recorded run with this name.
+pub fn scenario(name: &str) -> &'static Scenario {
+    scenarios().iter().find(|scenario| scenario.name == name).unwrap()
+}
+
+fn load() -> Vec<Scenario> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus");
     let list = |dir: &Path| -> Vec<PathBuf> {
         let mut found: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).filter(|p| p.is_dir()).collect();
@@ -162,10 +173,11 @@ fn the_console_log_says_the_same_and_where_text_is_printed_raw_never_more() {
     let mut missed = Vec::new();
     for scenario in scenarios() {
         let raw_text = scenario.name.starts_with("2.20.0");
-        check(&scenario, &scenario.console, |said, truth| match raw_text {
-            true => said.keys().all(|id| truth.contains_key(id)),
-            false => agrees(said, truth),
-        });
+        check(
+            scenario,
+            &scenario.console,
+            |said, truth| if raw_text { said.keys().all(|id| truth.contains_key(id)) } else { agrees(said, truth) },
+        );
         let end = |log: &[u8]| {
             let (mut reader, mut splitter) = (Reader::new(InputFormat::Auto), Splitter::default());
             splitter.feed(log, &mut |offset, line| reader.line(line, offset, &mut |_| {}));

@@ -18,7 +18,7 @@ pub const BINARY: &str = env!("CARGO_BIN_EXE_hangar-medic");
 pub fn quick_settings() -> Value {
     json!({
         "hangar": {"poll_interval": "300ms", "request_timeout": "10s", "start_timeout": "40s"},
-        "log": {"level": "debug", "format": "json"},
+        "log": {"level": "info", "format": "json"},
         "policy": {
             "settle": "1500ms",
             "exhausted_retry": "0s",

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::FileId;
+use crate::observe::log::ReaderState;
 
 /// Bytes of a file's beginning that tell it from others.
 pub(super) const HEAD_MAX: usize = 1024;
@@ -12,6 +13,9 @@ pub(super) const HEAD_MAX: usize = 1024;
 pub struct Checkpoint {
     pub files: Vec<FilePosition>,
     pub known: Vec<Prefix>,
+    /// What the lines before had told; only a [`super::Follower`]'s checkpoint has it.
+    #[serde(default)]
+    pub reader: ReaderState,
 }
 
 /// How far one file was told.

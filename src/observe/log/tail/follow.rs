@@ -35,6 +35,8 @@ pub struct Update {
     pub frames: FrameCounts,
     /// Reading fails, and why; it is tried again.
     pub trouble: Option<String>,
+    /// Everything that was written is read: `servers` is how things are, not how they were.
+    pub caught_up: bool,
 }
 
 /// A running follower. It ends when this, or the receiver, is dropped; at the latest one interval later.
@@ -72,12 +74,16 @@ pub fn follow(
     let (updates, receiver) = mpsc::channel(UPDATES_MAX);
     let (hint, hints) = sync_channel(1);
     let stop = Arc::new(AtomicBool::new(false));
+    let reader = match &checkpoint {
+        Some(checkpoint) => Reader::restored_from(checkpoint.reader.clone(), format),
+        None => Reader::new(format),
+    };
     let tail = Tail::new(path, checkpoint);
     let worker = Worker {
         watch: Watch { watcher: None, dirs: Vec::new(), hint: hint.clone() },
         stop: Arc::clone(&stop),
-        servers: Arc::from([]),
-        reader: Reader::new(format),
+        servers: reader.classifier().states().collect(),
+        reader,
         trouble: None,
         tail,
     };
@@ -96,6 +102,7 @@ struct Worker {
 
 impl Worker {
     fn run(mut self, updates: &mpsc::Sender<Update>, hints: &Receiver<()>, interval: Duration) {
+        let mut first = true;
         while !self.stop.load(Ordering::Acquire) && !updates.is_closed() {
             self.watch.arm(self.tail.path());
             let before = (self.tail.counts(), self.reader.counts(), self.trouble.clone());
@@ -107,7 +114,11 @@ impl Worker {
             });
             self.trouble = polled.as_ref().err().map(ToString::to_string);
             let after = (self.tail.counts(), self.reader.counts(), self.trouble.clone());
-            if (!told.is_empty() || before != after) && updates.blocking_send(self.update(told)).is_err() {
+            let caught_up = matches!(polled, Ok(Progress::Caught));
+            // The first one is sent whatever it holds: it says that the log is read, and how the servers are.
+            let news = !told.is_empty() || before != after || (first && caught_up);
+            first = first && !caught_up;
+            if news && updates.blocking_send(self.update(told, caught_up)).is_err() {
                 return;
             }
             if !matches!(polled, Ok(Progress::More)) && hints.recv_timeout(interval).is_ok() {
@@ -116,17 +127,18 @@ impl Worker {
         }
     }
 
-    fn update(&mut self, told: Vec<Told>) -> Update {
+    fn update(&mut self, told: Vec<Told>, caught_up: bool) -> Update {
         if !told.is_empty() {
             self.servers = self.reader.classifier().states().collect();
         }
         Update {
             told,
             servers: Arc::clone(&self.servers),
-            checkpoint: self.tail.checkpoint(),
+            checkpoint: Checkpoint { reader: self.reader.save(), ..self.tail.checkpoint() },
             counts: self.tail.counts(),
             frames: self.reader.counts(),
             trouble: self.trouble.clone(),
+            caught_up,
         }
     }
 }

@@ -1,0 +1,358 @@
+//! The engine's loop in virtual time, with every promise of the planner checked at each step.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use hangar_medic::policy::{
+    Action, Body, History, Hold, Mode, Part, Phase, Plan, Policy, Read, Reason, Record, Rung, Seen, Snapshot, Standing, Step, plan, seen,
+};
+use jiff::{SignedDuration, Timestamp};
+
+use super::executor::{Done, Job};
+use super::hangar::{Hangar, secs};
+use super::watch::Watch;
+
+pub struct World {
+    pub now: Timestamp,
+    pub zero: Timestamp,
+    pub policy: Policy,
+    pub hangar: Hangar,
+    pub watch: Watch,
+    pub history: History,
+    pub records: Vec<Record>,
+    pub running: BTreeSet<String>,
+    jobs: Vec<Job>,
+    pub sends: bool,
+    pub medic_up: bool,
+    pub draining: bool,
+    pub log_unwritable: bool,
+    next_poll: Timestamp,
+    wake_at: Option<Timestamp>,
+    pub journal: Vec<String>,
+    shown: BTreeMap<String, (Phase, Option<Hold>)>,
+    pub standings: BTreeMap<String, Standing>,
+    /// Starts of ours that Hangar was sent: when and which.
+    pub starts: Vec<(Timestamp, String)>,
+    acted: Vec<Timestamp>,
+    /// The clock went back: windows in wall time mean nothing from here on.
+    pub stepped: bool,
+    pub reads: usize,
+}
+
+pub fn zero() -> Timestamp {
+    "2026-11-30T12:00:00Z".parse().unwrap()
+}
+
+impl World {
+    pub fn new(policy: Policy) -> Self {
+        let now = zero();
+        Self {
+            now,
+            zero: now,
+            policy,
+            hangar: Hangar::new(now),
+            watch: Watch::default(),
+            history: History::default(),
+            records: Vec::new(),
+            running: BTreeSet::new(),
+            jobs: Vec::new(),
+            sends: true,
+            medic_up: true,
+            draining: false,
+            log_unwritable: false,
+            next_poll: now,
+            wake_at: None,
+            journal: Vec::new(),
+            shown: BTreeMap::new(),
+            standings: BTreeMap::new(),
+            starts: Vec::new(),
+            acted: Vec::new(),
+            stepped: false,
+            reads: 0,
+        }
+    }
+
+    fn say(&mut self, server: &str, what: impl AsRef<str>) {
+        let at = self.now.duration_since(self.zero).as_secs_f64();
+        self.journal.push(format!("{at:.1} {server} {}", what.as_ref()));
+    }
+
+    /// Lets time pass.
+    pub fn run_until(&mut self, until: Timestamp) {
+        while self.now < until {
+            let jobs = self.jobs.iter().map(|j| j.due);
+            let next = jobs.chain([self.next_poll, until]).chain(self.wake_at).min().unwrap();
+            self.now = next.max(self.now + SignedDuration::from_millis(1)).min(until);
+            self.hangar.advance(self.now);
+            self.turn();
+        }
+    }
+
+    /// One wake of the engine.
+    pub fn turn(&mut self) {
+        if self.next_poll <= self.now {
+            self.next_poll = self.now + secs(5);
+            if self.medic_up {
+                self.watch.read_metrics(&self.hangar, self.now);
+            }
+        }
+        if !self.medic_up {
+            self.wake_at = None;
+            return;
+        }
+        self.finish_jobs();
+        self.remember_dead();
+        let plan = self.settle_plan();
+        self.show(&plan);
+        self.wake_at = plan.wake_at.filter(|at| *at > self.now);
+        self.standings = plan.standings;
+    }
+
+    /// Plans until nothing is to be written down or read any more.
+    fn settle_plan(&mut self) -> Plan {
+        let mut rounds = 0;
+        loop {
+            let snapshot = self.snapshot();
+            let plan = self.plan(&snapshot);
+            let only_acts = plan.steps.iter().all(|s| matches!(s, Step::Act(_)));
+            rounds += 1;
+            let bound = 20 * (1 + self.history.open.len());
+            assert!(rounds <= bound, "no end of records and reads after {rounds} rounds: {:?}\n{}", plan.steps, self.journal.join("\n"));
+            let acting: Vec<Action> = plan.steps.iter().filter_map(|s| if let Step::Act(a) = s { Some(a.clone()) } else { None }).collect();
+            for step in &plan.steps {
+                match step {
+                    Step::Record(body) => self.record(body.clone()),
+                    Step::Read(Read::Metrics) => self.watch.read_metrics(&self.hangar, self.now),
+                    Step::Read(Read::Server(id)) => {
+                        self.reads += 1;
+                        self.watch.read_server(&self.hangar, id, self.now);
+                    }
+                    Step::Act(_) => {}
+                }
+            }
+            for action in acting {
+                self.act(action, &snapshot);
+            }
+            if only_acts {
+                return if plan.steps.is_empty() { plan } else { self.plan(&self.snapshot()) };
+            }
+            self.remember_dead();
+        }
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let snapshot = self.watch.snapshot(&self.policy, &self.history, &self.running, self.now);
+        Snapshot { draining: self.draining, log_unwritable: self.log_unwritable, ..snapshot }
+    }
+
+    fn plan(&self, snapshot: &Snapshot) -> Plan {
+        let first = plan(&self.policy, snapshot, &self.history, self.now);
+        let again = plan(&self.policy, &snapshot.clone(), &self.history.clone(), self.now);
+        assert_eq!(first, again, "the same view gave two plans");
+        first
+    }
+
+    fn remember_dead(&mut self) {
+        let Some(read_at) = self.watch.hangar.read_at.filter(|_| self.watch.hangar.fresh) else { return };
+        for id in self.history.open.keys() {
+            let ill = self.watch.servers.get(id).is_some_and(|(reading, _)| {
+                let seen = seen(&self.policy, &self.watch.hangar, reading, self.now);
+                !matches!(seen, Seen::Unknown | Seen::Healthy | Seen::Cold | Seen::Gone)
+            });
+            if ill {
+                self.history.seen_dead.insert(id.clone(), read_at);
+            }
+        }
+    }
+
+    pub fn record(&mut self, body: Body) {
+        self.tell(&body);
+        let seq = u64::try_from(self.records.len()).unwrap() + 1;
+        let record = Record {
+            instance: "hangar".to_owned(),
+            seq,
+            at: self.now,
+            actor: "medic".to_owned(),
+            body,
+            prev_hash: (seq - 1).to_string(),
+            hash: seq.to_string(),
+        };
+        self.history.apply(&record);
+        self.records.push(record);
+    }
+
+    fn tell(&mut self, body: &Body) {
+        match body {
+            Body::IncidentOpened { mcp_server, symptom, reason, reopens, floor_rank, .. } => {
+                let mut line = format!("opened {symptom} {reason}");
+                if reopens.is_some() {
+                    write!(line, ", again, from rank {floor_rank}").unwrap();
+                }
+                self.say(mcp_server, line);
+            }
+            Body::IncidentUpdated { incident_id, symptom, reason, .. } => self.say_of(incident_id, format!("now {symptom} {reason}")),
+            Body::IncidentClosed { incident_id, how, .. } => self.say_of(incident_id, format!("closed {how}")),
+            Body::AttemptSettled { attempt_id, outcome, .. } => {
+                let all = self.history.open.values().chain(self.history.closed.values()).flat_map(|i| &i.attempts);
+                let action = all.into_iter().find(|a| a.attempt_id == *attempt_id).map_or("?", |a| a.action.as_str());
+                self.say_of(attempt_id, format!("{action} {outcome}"));
+            }
+            Body::HoldOrdered { mcp_server, cause, .. } => self.say(mcp_server, format!("hold ordered {cause}")),
+            Body::HoldReleased { mcp_server, .. } => self.say(mcp_server, "hold released"),
+            Body::HangarRestarted { .. } if self.history.process_start.is_some() => self.say("hangar", "restarted"),
+            Body::WouldAct { incident_id, action } => self.say_of(incident_id, format!("would {action}")),
+            Body::Exhausted { incident_id } => self.say_of(incident_id, "exhausted".to_owned()),
+            Body::HangarRestarted { .. }
+            | Body::AttemptOpened { .. }
+            | Body::AttemptHalfDone { .. }
+            | Body::AttemptReceipt { .. }
+            | Body::Anchor { .. } => {}
+        }
+    }
+
+    fn say_of(&mut self, id: &str, what: String) {
+        let server = id.split_once('.').unwrap().0.to_owned();
+        self.say(&server, what);
+    }
+
+    /// Shows each hold when it begins.
+    fn show(&mut self, plan: &Plan) {
+        self.shown.retain(|id, _| plan.standings.contains_key(id));
+        for (id, standing) in &plan.standings {
+            let key = (standing.phase, standing.hold);
+            if self.shown.insert(id.clone(), key) == Some(key) {
+                continue;
+            }
+            let Some(hold) = standing.hold else { continue };
+            let until = standing.until.map(|at| format!(" until {:.1}", at.duration_since(self.zero).as_secs_f64()));
+            self.say(id, format!("{} {hold}{}", standing.phase, until.unwrap_or_default()));
+        }
+    }
+
+    fn act(&mut self, action: Action, snapshot: &Snapshot) {
+        self.check(&action, snapshot);
+        if action.part == Part::First {
+            self.record(Body::AttemptOpened {
+                attempt_id: action.attempt_id.clone(),
+                incident_id: action.incident_id.clone(),
+                mcp_server: action.mcp_server.clone(),
+                action: action.rung,
+                why: action.why.clone(),
+                slow_retry: action.slow_retry,
+            });
+        }
+        let half = if action.part == Part::Second { ", second half" } else { "" };
+        let slow = if action.slow_retry { ", slow" } else { "" };
+        self.say(&action.mcp_server, format!("> {}{half}{slow}", action.rung));
+        self.running.insert(action.attempt_id.clone());
+        let job = if self.sends { Job::begin(action, &mut self.hangar, self.now) } else { Job::stillborn(action) };
+        self.jobs.push(job);
+    }
+
+    /// What must never happen, whatever the world does.
+    fn check(&mut self, action: &Action, snapshot: &Snapshot) {
+        let id = &action.mcp_server;
+        let told = || format!("{action:?}\n{}", self.journal.join("\n"));
+        assert!(self.jobs.iter().all(|j| j.action.mcp_server != *id), "two actions at once on one target: {}", told());
+        assert!(snapshot.hangar.fresh, "an action on stale data: {}", told());
+        assert!(
+            !snapshot.draining && !snapshot.log_unwritable && self.policy.mode == Mode::Act,
+            "an action while nothing may act: {}",
+            told()
+        );
+        if action.rung.only_looks() {
+            return;
+        }
+        assert!(!snapshot.hangar.auth_refused && !snapshot.hangar.read_forbidden, "an action without a key: {}", told());
+        let (reading, _) = &self.watch.servers[id];
+        let seen = seen(&self.policy, &snapshot.hangar, reading, self.now);
+        assert!(
+            !matches!(seen, Seen::Healthy | Seen::Unknown | Seen::Gone) || action.part == Part::Second,
+            "acted on {seen:?}: {}",
+            told()
+        );
+        let backoff = reading.rest.as_ref().and_then(|r| r.backoff_until).is_some_and(|until| self.now < until);
+        if Job::starts(action) {
+            let incident = &self.history.open[id];
+            let truly = &self.hangar.servers[id];
+            assert!(incident.reason != Reason::CapabilityBlocked && !truly.blocked, "started a blocked server: {}", told());
+            assert!(!self.history.orders.contains_key(id), "started a server with a hold order: {}", told());
+            assert!(!backoff || action.rung == Rung::WorkerRestart, "a start inside the backoff: {}", told());
+            self.starts.push((self.now, id.clone()));
+            let window = self.policy.budgets.starts_window;
+            let lately = self.starts.iter().filter(|(at, s)| s == id && self.now.duration_since(*at) < window).count();
+            let most = usize::try_from(self.policy.budgets.starts_per_server.get()).unwrap();
+            assert!(self.stepped || lately <= most, "{lately} starts in one window: {}", self.journal.join("\n"));
+        }
+        if action.part == Part::First {
+            self.acted.push(self.now);
+            let window = self.policy.budgets.actions_window;
+            let lately = self.acted.iter().filter(|at| self.now.duration_since(**at) < window).count();
+            assert!(
+                self.stepped || lately <= usize::try_from(self.policy.budgets.actions.get()).unwrap(),
+                "{lately} actions in one window"
+            );
+        }
+    }
+
+    fn finish_jobs(&mut self) {
+        let due: Vec<usize> = (0..self.jobs.len()).rev().filter(|i| self.jobs[*i].due <= self.now).collect();
+        for index in due {
+            let Some(done) = self.jobs[index].end(&self.hangar, &mut self.watch, self.now) else { continue };
+            let job = self.jobs.remove(index);
+            self.finished(&job.action, done);
+        }
+    }
+
+    fn finished(&mut self, action: &Action, done: Done) {
+        self.running.remove(&action.attempt_id);
+        let attempt_id = action.attempt_id.clone();
+        self.record(if done.half && action.part == Part::First {
+            Body::AttemptHalfDone { attempt_id }
+        } else {
+            Body::AttemptReceipt {
+                attempt_id,
+                receipt: done.receipt,
+                outcome: done.outcome,
+                detail: String::new(),
+                evidence: BTreeMap::new(),
+            }
+        });
+    }
+
+    /// SIGKILL: what is in the log is all that is left; what was sent goes on.
+    pub fn kill_medic(&mut self) {
+        self.medic_up = false;
+        self.jobs.clear();
+        self.running.clear();
+        self.watch.servers.clear();
+        self.watch.hangar = Default::default();
+        self.shown.clear();
+        let checkpoints = std::mem::take(&mut self.history).seen_dead;
+        for record in &self.records {
+            self.history.apply(record);
+        }
+        self.history.prune(&self.policy, self.now);
+        self.history.seen_dead = checkpoints;
+        self.draining = false;
+    }
+
+    pub fn start_medic(&mut self) {
+        self.medic_up = true;
+        self.next_poll = self.now;
+        self.turn();
+    }
+
+    /// Moves the wall clock; what is scheduled stays as far away as it was.
+    pub fn step_clock(&mut self, by: SignedDuration) {
+        self.stepped = true;
+        self.now += by;
+        self.zero += by;
+        self.next_poll += by;
+        self.wake_at = self.wake_at.map(|at| at + by);
+        for job in &mut self.jobs {
+            job.due += by;
+        }
+        self.hangar.step_clock(by);
+    }
+}

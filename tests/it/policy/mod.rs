@@ -1,0 +1,8 @@
+//! The planner in a small deterministic world: Hangar and the engine in virtual time.
+
+mod engine;
+mod executor;
+mod hangar;
+mod purity;
+mod scenarios;
+mod watch;
