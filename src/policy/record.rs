@@ -143,7 +143,7 @@ pub enum Body {
     WouldAct { incident_id: String, action: Rung },
     /// An incident is exhausted: a person is needed.
     Exhausted { incident_id: String },
-    /// Retention cut everything before this record; `records` is how many.
+    /// Retention cut the first `records` records of the chain, the last of which had this hash. Appended like any other.
     Anchor { records: u64, last_hash: String },
 }
 
