@@ -88,8 +88,13 @@ pub struct Frames {
     /// Parts of lines still to be completed, by stream.
     parts: VecDeque<Part>,
     counts: FrameCounts,
+    /// Hangar's JSON lines in a row, in what was a console log.
+    json_run: u32,
     scratch: Vec<u8>,
 }
+
+/// So many of Hangar's JSON lines in a row are no upstream's text any more: Hangar runs with JSON logs now.
+const JSON_RUN: u32 = 256;
 
 #[derive(Debug)]
 struct Part {
@@ -120,6 +125,7 @@ impl Frames {
             fixed_form: form.is_some(),
             parts: VecDeque::new(),
             counts: FrameCounts::default(),
+            json_run: 0,
             scratch: Vec::new(),
         }
     }
@@ -236,12 +242,25 @@ impl Frames {
                 tell(Inner::Mistaken);
             }
         }
-        if self.form.is_none() && line.first() == Some(&b'{') && super::record::from_json(line).is_some() {
-            self.form = Some(Form::Json);
+        if self.form != Some(Form::Json) && !self.fixed_form {
+            self.look_for_json(line);
         }
         match self.form {
             Some(form) => tell(Inner::Line { form, line, offset }),
             None => self.counts.unrecognised += 1,
+        }
+    }
+}
+
+impl Frames {
+    fn look_for_json(&mut self, line: &[u8]) {
+        if line.first() == Some(&b'{') && super::record::from_json(line).is_some() {
+            self.json_run += 1;
+            if self.form.is_none() || self.json_run >= JSON_RUN {
+                self.form = Some(Form::Json);
+            }
+        } else {
+            self.json_run = 0;
         }
     }
 }

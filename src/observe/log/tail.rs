@@ -190,33 +190,34 @@ impl Tail {
     }
 
     fn begin(&mut self) -> io::Result<()> {
-        match std::mem::replace(&mut self.start, Start::Done) {
-            Start::Done => Ok(()),
+        match &self.start {
+            Start::Done => return Ok(()),
             Start::First => {
-                for candidate in siblings::candidates(&self.path) {
+                for candidate in siblings::candidates(&self.path)? {
                     if candidate.is_path {
                         self.files.push_back(Open::at_end_of(candidate, FIRST_READ_MAX)?);
                     } else {
                         self.remember(candidate.prefix());
                     }
                 }
-                Ok(())
             }
-            Start::Resume(checkpoint) => self.resume(checkpoint),
+            Start::Resume(checkpoint) => self.resume(checkpoint.clone())?,
         }
+        self.start = Start::Done;
+        Ok(())
     }
 
     fn resume(&mut self, checkpoint: Checkpoint) -> io::Result<()> {
         self.known = checkpoint.known.into();
         let all_found = |candidates: &[Candidate]| checkpoint.files.iter().all(|p| candidates.iter().any(|c| c.id() == p.id()));
-        let mut candidates = siblings::candidates(&self.path);
+        let mut candidates = siblings::candidates(&self.path)?;
         for _ in 0..3 {
             if all_found(&candidates) {
                 break;
             }
             // It may be between two names just now.
             std::thread::sleep(Duration::from_millis(10));
-            candidates = siblings::candidates(&self.path);
+            candidates = siblings::candidates(&self.path)?;
         }
         let floor = checkpoint.files.iter().map(|file| file.modified_ns).min().unwrap_or(i128::MIN);
         for position in checkpoint.files {
@@ -259,7 +260,7 @@ impl Tail {
         if here.is_none() && changed.is_some() && self.nothing_at == changed {
             return Ok(false);
         }
-        let found = self.unseen();
+        let found = self.unseen()?;
         self.nothing_at = if found.is_empty() { changed } else { None };
         let any = !found.is_empty();
         if any {
@@ -275,8 +276,8 @@ impl Tail {
     }
 
     /// Files next to the path, and the path's own, that were not read yet; oldest first.
-    fn unseen(&self) -> Vec<Candidate> {
-        let mut candidates = siblings::candidates(&self.path);
+    fn unseen(&self) -> io::Result<Vec<Candidate>> {
+        let mut candidates = siblings::candidates(&self.path)?;
         let live: Vec<Vec<u8>> = self.files.iter().map(Open::head_now).collect();
         candidates.retain(|candidate| {
             if self.files.iter().any(|file| file.id() == candidate.id() && !file.is_copy()) {
@@ -284,7 +285,7 @@ impl Tail {
             }
             candidate.is_path || (candidate.length > 0 && !self.is_known(candidate) && !live.iter().any(|head| candidate.continues(head)))
         });
-        candidates
+        Ok(candidates)
     }
 
     fn is_known(&self, candidate: &Candidate) -> bool {
@@ -303,13 +304,13 @@ impl Tail {
         }
         let id = file.id();
         let fits = |c: &Candidate| c.id() != id && c.length >= old.offset && old.prefix.tells && old.prefix.begins(&c.head);
-        let copy = siblings::candidates(&self.path).into_iter().find(fits);
+        let copy = siblings::candidates(&self.path)?.into_iter().find(fits);
         let mut before = Vec::new();
         if let Some(candidate) = copy {
             before.push(Open::resumed(candidate, &old, true)?);
         }
         self.remember(old.prefix);
-        for candidate in self.unseen() {
+        for candidate in self.unseen()? {
             if !candidate.is_path {
                 before.push(Open::at_start(candidate)?);
             }

@@ -74,6 +74,20 @@ fn a_path_that_is_not_there_yet_is_caught_up_with_nothing() {
 }
 
 #[test]
+fn what_cannot_be_read_is_said_and_tried_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("hangar.log");
+    fs::create_dir(&path).unwrap();
+    let (_follower, mut updates) = begin(&path, None, Duration::from_millis(20));
+    let first = next(&mut updates);
+    assert_eq!((first.trouble.as_deref(), first.caught_up), (Some("not a regular file"), false));
+    fs::remove_dir(&path).unwrap();
+    append(&path, DIES);
+    let last = caught_up(&mut updates);
+    assert_eq!((last.trouble, last.servers.len()), (None, 1));
+}
+
+#[test]
 fn inotify_brings_a_line_long_before_the_interval() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("hangar.log");

@@ -27,7 +27,7 @@ impl Candidate {
     fn open(path: &Path, is_path: bool) -> io::Result<Self> {
         // Looked at before it is opened: opening a pipe would wait for its writer.
         if !fs::metadata(path)?.is_file() {
-            return Err(io::ErrorKind::InvalidInput.into());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
         let file = File::open(path)?;
         let metadata = file.metadata()?;
@@ -58,7 +58,10 @@ impl Candidate {
 
 /// The log and what it was rotated into, oldest first, the path's own file last. What cannot be opened is left out: it
 /// is gone again, or not ours to read.
-pub(super) fn candidates(path: &Path) -> Vec<Candidate> {
+///
+/// # Errors
+/// There is something at `path` itself, and it cannot be opened or is no file.
+pub(super) fn candidates(path: &Path) -> io::Result<Vec<Candidate>> {
     let mut found: Vec<Candidate> = Vec::new();
     let target = fs::canonicalize(path).ok();
     for place in [Some(path), target.as_deref().filter(|target| *target != path)].into_iter().flatten() {
@@ -71,14 +74,15 @@ pub(super) fn candidates(path: &Path) -> Vec<Candidate> {
         }
     }
     // The path is opened last: a file that is moved away meanwhile is seen under one name at least.
-    if let Ok(own) = Candidate::open(path, true) {
-        found.retain(|other| other.id != own.id);
-        found.sort_by(|a, b| a.age().cmp(&b.age()));
-        found.push(own);
-    } else {
-        found.sort_by(|a, b| a.age().cmp(&b.age()));
-    }
-    found
+    let own = match Candidate::open(path, true) {
+        Ok(own) => Some(own),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => None,
+        Err(error) => return Err(error),
+    };
+    found.retain(|other| own.as_ref().is_none_or(|own| own.id != other.id));
+    found.sort_by(|a, b| a.age().cmp(&b.age()));
+    found.extend(own);
+    Ok(found)
 }
 
 /// The file at `path` now.
