@@ -71,10 +71,12 @@ pub struct FrameCounts {
 }
 
 /// What was found out about a source; kept over a restart, since a forgery may be the first that is read then.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recognised {
     wrap: Option<Wrap>,
     form: Option<Form>,
+    /// Their outer lines are told, and so not read again.
+    parts: VecDeque<Part>,
 }
 
 /// Unwraps the lines of one source, in order.
@@ -96,7 +98,7 @@ pub struct Frames {
 /// So many of Hangar's JSON lines in a row are no upstream's text any more: Hangar runs with JSON logs now.
 const JSON_RUN: u32 = 256;
 
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Part {
     stream: u64,
     offset: u64,
@@ -132,11 +134,11 @@ impl Frames {
 
     pub(super) fn restored_from(found: Recognised, format: InputFormat) -> Self {
         let new = Self::new(format);
-        Self { wrap: new.wrap.or(found.wrap), form: new.form.or(found.form), ..new }
+        Self { wrap: new.wrap.or(found.wrap), form: new.form.or(found.form), parts: found.parts, ..new }
     }
 
-    pub(super) const fn save(&self) -> Recognised {
-        Recognised { wrap: self.wrap, form: self.form }
+    pub(super) fn save(&self) -> Recognised {
+        Recognised { wrap: self.wrap, form: self.form, parts: self.parts.clone() }
     }
 
     /// What was counted so far.

@@ -96,7 +96,7 @@ pub struct Tail {
 #[derive(Debug)]
 enum Start {
     First,
-    Resume(Checkpoint),
+    Resume(Box<Checkpoint>),
     Done,
 }
 
@@ -112,7 +112,7 @@ impl Tail {
             path: path.to_owned(),
             files: VecDeque::new(),
             known: VecDeque::new(),
-            start: checkpoint.map_or(Start::First, Start::Resume),
+            start: checkpoint.map_or(Start::First, |checkpoint| Start::Resume(Box::new(checkpoint))),
             nothing_at: None,
             looks: 0,
             counts: TailCounts::default(),
@@ -134,7 +134,7 @@ impl Tail {
     /// Where a tail has to go on that has told what this one has told. Save it after what was told is durable.
     pub fn checkpoint(&self) -> Checkpoint {
         match &self.start {
-            Start::Resume(checkpoint) => checkpoint.clone(),
+            Start::Resume(checkpoint) => (**checkpoint).clone(),
             Start::First | Start::Done => Checkpoint {
                 files: self.files.iter().map(Open::position).collect(),
                 known: self.known.iter().cloned().collect(),
@@ -201,7 +201,7 @@ impl Tail {
                     }
                 }
             }
-            Start::Resume(checkpoint) => self.resume(checkpoint.clone())?,
+            Start::Resume(checkpoint) => self.resume((**checkpoint).clone())?,
         }
         self.start = Start::Done;
         Ok(())
