@@ -201,7 +201,11 @@ impl Tail {
                     }
                 }
             }
-            Start::Resume(checkpoint) => self.resume((**checkpoint).clone())?,
+            Start::Resume(checkpoint) => {
+                let checkpoint = (**checkpoint).clone();
+                self.files.clear();
+                self.resume(checkpoint)?;
+            }
         }
         self.start = Start::Done;
         Ok(())
@@ -223,19 +227,19 @@ impl Tail {
         for position in checkpoint.files {
             let fits = |c: &Candidate| c.length >= position.offset && position.prefix.begins(&c.head);
             let same = candidates.iter().position(|c| c.id() == position.id() && fits(c));
-            let found = same.or_else(|| {
-                let copy = candidates.iter().position(|c| position.prefix.tells && fits(c));
-                self.counts.gaps += u64::from(position.has_content());
-                copy
+            let found = same.or_else(|| candidates.iter().position(|c| position.prefix.tells && fits(c)));
+            let kept = found.and_then(|i| {
+                let candidate = candidates.remove(i);
+                // Compressed after it was moved away: it is whole. Any other copy was made before a truncation.
+                let whole = same.is_some() || (candidate.compressed && candidates.iter().all(|c| c.id() != position.id()));
+                Open::resumed(candidate, &position, same.is_none()).ok().map(|file| (file, whole))
             });
-            let Some(candidate) = found.map(|i| candidates.remove(i)) else {
-                self.remember(position.prefix);
-                continue;
-            };
             if same.is_none() {
                 self.remember(position.prefix.clone());
             }
-            self.files.push_back(Open::resumed(candidate, &position, same.is_none())?);
+            let whole = kept.as_ref().is_some_and(|(_, whole)| *whole);
+            self.counts.gaps += u64::from(!whole && position.has_content());
+            self.files.extend(kept.map(|(file, _)| file));
         }
         // What is older than what was read last was read before, or was never ours.
         for candidate in candidates {
@@ -270,9 +274,22 @@ impl Tail {
             // One that was missed in an earlier look is older than the path's own file.
             let newest_stays = !candidate.is_path && self.files.back().map(Open::id) == here && here.is_some();
             let place = self.files.len() - usize::from(newest_stays);
-            self.files.insert(place, Open::at_start(candidate)?);
+            if let Some(file) = self.open_unseen(candidate)? {
+                self.files.insert(place, file);
+            }
         }
         Ok(any)
+    }
+
+    fn open_unseen(&mut self, candidate: Candidate) -> io::Result<Option<Open>> {
+        if !candidate.compressed {
+            return Open::at_start(candidate).map(Some);
+        }
+        // It is closed once it is read, and must not be found again. What cannot be unpacked is lost.
+        self.remember(candidate.prefix());
+        let file = Open::at_start(candidate).ok();
+        self.counts.gaps += u64::from(file.is_none());
+        Ok(file)
     }
 
     /// Files next to the path, and the path's own, that were not read yet; oldest first.
@@ -312,7 +329,7 @@ impl Tail {
         self.remember(old.prefix);
         for candidate in self.unseen()? {
             if !candidate.is_path {
-                before.push(Open::at_start(candidate)?);
+                before.extend(self.open_unseen(candidate)?);
             }
         }
         for file in before.into_iter().rev() {
