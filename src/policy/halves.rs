@@ -63,8 +63,7 @@ pub fn second(
 
 /// The stop is on record, or Hangar counted exactly the one that our open attempt may have sent before a crash.
 fn stop_was_ours(incident: &Incident, snapshot: &Snapshot, attempt: &Attempt, server: &ServerReading) -> bool {
-    let same_process = snapshot.hangar.process_start.is_none_or(|start| start < attempt.started_at);
-    if !same_process {
+    if !attempt.made_in(snapshot.hangar.process_start) {
         return false;
     }
     let before = if incident.process_start == snapshot.hangar.process_start {

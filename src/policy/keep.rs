@@ -12,7 +12,7 @@ use super::limits::{Mode, Policy};
 use super::reason::{Provenance, Reason, Source};
 use super::record::{Body, Closed, HoldCause, Outcome, Receipt};
 use super::seen::{Seen, reason};
-use super::snapshot::{ServerReading, Snapshot};
+use super::snapshot::{ServerReading, Snapshot, State};
 use super::stops::deliberate_stop;
 use super::symptom::Symptom;
 use super::verify::{Verified, reaped_idle, verify};
@@ -31,7 +31,7 @@ pub fn restart(policy: &Policy, snapshot: &Snapshot, history: &History) -> Vec<B
     let Some(before) = history.process_start else { return records };
     let gone_at = snapshot.hangar.lost_at.unwrap_or(process_start).min(process_start);
     let mut held: Vec<&str> = Vec::new();
-    for acted in history.acted.iter().filter(|a| a.at > before && a.at < process_start) {
+    for acted in history.acted.iter().filter(|a| a.process_start == Some(before)) {
         let open = history.open.get(&acted.mcp_server).and_then(Incident::open_attempt);
         let unanswered = open.is_some_and(|a| {
             a.attempt_id == acted.attempt_id && a.receipt != Some(Receipt::Refused) && a.receipt != Some(Receipt::Accepted)
@@ -204,7 +204,9 @@ impl Keeper<'_> {
     fn respect_stop(&self) -> Vec<Body> {
         let up = matches!(self.seen, Seen::Healthy | Seen::NotSeenHealthy);
         let starting = self.incident.open_attempt().is_some_and(|a| !a.action.only_looks());
-        if *self.seen == Seen::Unknown || (up && !starting) {
+        // Its counter and its gauge tell of a stop even where REST cannot be read.
+        let unknown = *self.seen == Seen::Unknown && self.server.gauge != Some(State::Cold);
+        if unknown || (up && !starting) {
             return Vec::new();
         }
         // Up with a stop on record: started since, by whoever. Where that may have been us, a detection rule's block still stands.

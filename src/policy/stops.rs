@@ -38,7 +38,7 @@ pub fn our_stops(incident: &Incident, hangar: &HangarReading) -> u64 {
     let may_have_stopped = |a: &&super::history::Attempt| {
         a.action == Rung::WorkerRestart
             && (a.half_done_at.is_some() || a.receipt.is_none_or(|r| r == Receipt::Unknown))
-            && hangar.process_start.is_none_or(|start| a.started_at > start)
+            && a.made_in(hangar.process_start)
             && a.outcome != Some(super::record::Outcome::NotApplicable)
     };
     incident.attempts.iter().filter(may_have_stopped).count() as u64

@@ -46,7 +46,7 @@ pub fn verify(
     if *seen == Seen::Unknown {
         return Verified::Pending(None);
     }
-    if hangar.process_start.is_some_and(|start| start > attempt.started_at) {
+    if !attempt.made_in(hangar.process_start) {
         return settled(Outcome::Unresolved, "Hangar restarted before the attempt was proved");
     }
     let due = after(receipt_at, policy.settle);
