@@ -8,12 +8,13 @@ use super::decide::{Decision, decide};
 use super::gate::Gate;
 use super::halves::{Second, second};
 use super::history::{Acted, Attempt, History, Incident, attempt_id, incident_id, valid_server_id};
+use super::ladder::Rung;
 use super::limits::{Mode, Policy};
 use super::reason::{Provenance, Reason, Source};
 use super::record::{Body, Closed, HoldCause, Outcome, Receipt};
 use super::seen::{Seen, reason};
-use super::snapshot::{ServerReading, Snapshot, State};
-use super::stops::deliberate_stop;
+use super::snapshot::{ServerReading, Snapshot, State, StopReason};
+use super::stops::{STOP_COUNTED, deliberate_stop, our_stops, risen};
 use super::symptom::Symptom;
 use super::verify::{Verified, reaped_idle, verify};
 use super::when::{after, before};
@@ -55,7 +56,7 @@ pub fn orphans(snapshot: &Snapshot, history: &History) -> Vec<Body> {
     };
     // `worker_restart` waits: Hangar's counters will tell whether its stop was done.
     let attempts = history.open.values().filter_map(Incident::open_attempt).filter(orphaned);
-    attempts.filter(|a| a.action != super::ladder::Rung::WorkerRestart).map(orphan_receipt).collect()
+    attempts.filter(|a| a.action != Rung::WorkerRestart).map(orphan_receipt).collect()
 }
 
 fn orphan_receipt(attempt: &Attempt) -> Body {
@@ -292,7 +293,7 @@ impl Keeper<'_> {
                     detail: why.to_owned(),
                     evidence: BTreeMap::new(),
                 }],
-                Second::None => vec![orphan_receipt(attempt)],
+                Second::None => vec![self.orphan_receipt(attempt)],
             };
         }
         let verified = verify(self.policy, &self.snapshot.hangar, self.incident, attempt, self.server, self.seen, self.now);
@@ -302,6 +303,20 @@ impl Keeper<'_> {
             records.push(self.closed(Closed::Recovered, format!("{}: {why}", attempt.action)));
         }
         records
+    }
+
+    /// By now Hangar's counter tells whether an interrupted restart got as far as its stop. Later stops are not ours.
+    fn orphan_receipt(&self, attempt: &Attempt) -> Body {
+        let mut body = orphan_receipt(attempt);
+        if let Body::AttemptReceipt { evidence, .. } = &mut body
+            && attempt.action == Rung::WorkerRestart
+            && attempt.half_done_at.is_none()
+        {
+            let hangar = &self.snapshot.hangar;
+            let counted = risen(self.incident, hangar, self.server, StopReason::Manual) >= our_stops(self.incident, hangar);
+            evidence.insert(STOP_COUNTED.to_owned(), counted.into());
+        }
+        body
     }
 
     /// The end of an incident that no attempt of ours brought about.
@@ -338,7 +353,7 @@ impl Keeper<'_> {
 
     /// Cold in the process in which it was ill, and not by a stop of ours.
     fn cold_is_an_end(&self) -> bool {
-        let ours = super::stops::our_stops(self.incident, &self.snapshot.hangar) > 0;
+        let ours = our_stops(self.incident, &self.snapshot.hangar) > 0;
         let in_this_process = self.restarted_since().is_none() && self.incident.symptom() != Symptom::ServerLostInRestart;
         in_this_process && (!ours || reaped_idle(self.incident, &self.snapshot.hangar, self.server))
     }

@@ -8,6 +8,7 @@ use super::limits::Policy;
 use super::record::{Outcome, Receipt};
 use super::seen::Seen;
 use super::snapshot::{HangarReading, ServerReading, StopReason};
+use super::stops::risen;
 use super::when::after;
 
 /// The verdict on an open attempt.
@@ -97,9 +98,7 @@ fn started_before(server: &ServerReading, attempt: &Attempt) -> bool {
 /// Stopped by Hangar for idleness since the incident opened.
 #[must_use]
 pub fn reaped_idle(incident: &Incident, hangar: &HangarReading, server: &ServerReading) -> bool {
-    let before =
-        if incident.process_start == hangar.process_start { incident.stops.get(&StopReason::Idle).copied().unwrap_or(0) } else { 0 };
-    server.stops.get(&StopReason::Idle).copied().unwrap_or(0) > before
+    risen(incident, hangar, server, StopReason::Idle) > 0
 }
 
 const fn failed(receipt: Receipt) -> Outcome {

@@ -31,10 +31,10 @@ const TAKES: SignedDuration = SignedDuration::from_millis(50);
 impl Job {
     /// Whether this action sends a start to Hangar.
     pub fn starts(action: &Action) -> bool {
-        match (action.rung, action.part) {
-            (Rung::SessionReconnect, _) | (Rung::LeaseRecovery, Part::First) | (Rung::WorkerRestart, Part::Second) => true,
-            _ => false,
-        }
+        matches!(
+            (action.rung, action.part),
+            (Rung::SessionReconnect, _) | (Rung::LeaseRecovery, Part::First) | (Rung::WorkerRestart, Part::Second)
+        )
     }
 
     /// The medic is about to send it, and never will.

@@ -35,6 +35,7 @@ pub enum StartAnswer {
     Busy,
 }
 
+#[allow(clippy::struct_excessive_bools, reason = "independent facts of a model")]
 #[derive(Debug, Clone)]
 pub struct Server {
     pub mode: &'static str,
@@ -359,7 +360,7 @@ impl Hangar {
             let (mode, upstream, starts, group) = (server.mode, server.upstream, server.starts, server.group.clone());
             let (blocked, blocked_at, stop_noticed) = (server.blocked, server.blocked_at, server.stop_noticed);
             let stopped = stop_noticed;
-            *server = Server { upstream, starts, group, blocked, blocked_at, stopped, stop_noticed, ..Server::new(mode) };
+            *server = Server { upstream, blocked, starts, group, stopped, stop_noticed, blocked_at, ..Server::new(mode) };
         }
     }
 

@@ -49,6 +49,7 @@ fn event() -> impl Strategy<Value = Event> {
     (when, prop_oneof![4 => of_a_server().boxed(), 1 => of_all().boxed()]).prop_map(|(after_ms, what)| Event { after_ms, what })
 }
 
+#[allow(clippy::struct_excessive_bools, reason = "independent facts of a model")]
 #[derive(Debug, Clone)]
 struct Day {
     version: &'static str,
