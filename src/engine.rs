@@ -352,7 +352,7 @@ impl Engine {
         }
         self.log_trouble = update.trouble;
         let told = self.board.log(&update.servers) || update.told.iter().any(|t| matches!(t.what, Change::StdoutEof));
-        self.log_caught_up |= update.counts.lag_bytes == 0 || self.log_trouble.is_some();
+        self.log_caught_up |= update.caught_up || self.log_trouble.is_some();
         if told && self.log_caught_up {
             self.want_list();
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::brake::{Braked, Budgets, Storm};
-use super::decide::{Decision, decide, next_slow_retry, only_to_look};
+use super::decide::{Decision, decide, next_slow_retry, only_to_look, slow_retry_rung};
 use super::gate::Gate;
 use super::history::{Attempt, History, Incident, attempt_id};
 use super::hold::Hold;
@@ -295,11 +295,12 @@ impl<'a> Climber<'a> {
     }
 
     fn exhausted(&mut self, incident: &'a Incident, server: &ServerReading, seen: &Seen) -> Standing {
-        let due = next_slow_retry(self.policy, incident);
+        let rung = slow_retry_rung(self.policy, seen);
+        let due = rung.and_then(|_| next_slow_retry(self.policy, incident));
         let mut standing = Standing::new(Phase::Exhausted, "every rung that is enabled and applies was tried: a person is needed");
         standing.next_retry_at = due;
-        if due.is_some_and(|due| due <= self.now) {
-            let retry = self.rung(incident, server, seen, Rung::SessionReconnect, true);
+        if let Some(rung) = rung.filter(|_| due.is_some_and(|due| due <= self.now)) {
+            let retry = self.rung(incident, server, seen, rung, true);
             if retry.phase == Phase::Acting {
                 return retry;
             }

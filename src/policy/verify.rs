@@ -8,6 +8,7 @@ use super::limits::Policy;
 use super::record::{Outcome, Receipt};
 use super::seen::Seen;
 use super::snapshot::{HangarReading, ServerReading, StopReason};
+use super::stops::risen;
 use super::when::after;
 
 /// The verdict on an open attempt.
@@ -46,7 +47,7 @@ pub fn verify(
     if *seen == Seen::Unknown {
         return Verified::Pending(None);
     }
-    if hangar.process_start.is_some_and(|start| start > attempt.started_at) {
+    if !attempt.made_in(hangar.process_start) {
         return settled(Outcome::Unresolved, "Hangar restarted before the attempt was proved");
     }
     let due = after(receipt_at, policy.settle);
@@ -110,9 +111,7 @@ fn started_before(server: &ServerReading, attempt: &Attempt) -> bool {
 /// Stopped by Hangar for idleness since the incident opened.
 #[must_use]
 pub fn reaped_idle(incident: &Incident, hangar: &HangarReading, server: &ServerReading) -> bool {
-    let before =
-        if incident.process_start == hangar.process_start { incident.stops.get(&StopReason::Idle).copied().unwrap_or(0) } else { 0 };
-    server.stops.get(&StopReason::Idle).copied().unwrap_or(0) > before
+    risen(incident, hangar, server, StopReason::Idle) > 0
 }
 
 const fn failed(receipt: Receipt) -> Outcome {

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use super::hangar::{Hangar, secs};
 
 /// What can go wrong with reading.
+#[allow(clippy::struct_excessive_bools, reason = "independent facts of a model")]
 #[derive(Debug, Clone, Default)]
 pub struct Faults {
     pub metrics: bool,
