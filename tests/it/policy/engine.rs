@@ -365,7 +365,8 @@ impl World {
         self.stepped = true;
         self.now += by;
         self.zero += by;
-        self.next_poll += by;
+        self.next_poll = self.now;
+        self.watch.clock_stepped();
         self.wake_at = self.wake_at.map(|at| at + by);
         for job in &mut self.jobs {
             job.due += by;

@@ -88,6 +88,15 @@ impl Watch {
         self.read_log(hangar);
     }
 
+    /// As the board does it: how old anything is cannot be told any more.
+    pub fn clock_stepped(&mut self) {
+        self.hangar.fresh = false;
+        self.hangar.read_at = None;
+        for (reading, _) in self.servers.values_mut() {
+            reading.rest_outdated |= reading.rest.is_some();
+        }
+    }
+
     pub fn forget_refusals(&mut self) {
         self.hangar.auth_refused = false;
         self.hangar.auth_refused_until = None;
