@@ -52,7 +52,7 @@ const LOG_FIRST: Duration = Duration::from_secs(5);
 /// Something heard from outside the loop.
 #[derive(Debug)]
 pub enum Signal {
-    Log(Update),
+    Log(Box<Update>),
     /// Prometheus shows these servers dead.
     Prometheus {
         dead: Vec<String>,
@@ -342,7 +342,7 @@ impl Engine {
 
     fn hear(&mut self, signal: Signal) {
         match signal {
-            Signal::Log(update) => self.hear_log(update),
+            Signal::Log(update) => self.hear_log(*update),
             Signal::Prometheus { dead, at } => {
                 self.parts.metrics.heard(Source::Prometheus, at);
                 // It only wakes; Hangar itself is asked.
