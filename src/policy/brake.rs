@@ -218,3 +218,6 @@ impl<'a> Budgets<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -165,3 +165,6 @@ pub fn next_slow_retry(policy: &Policy, incident: &Incident) -> Option<Timestamp
         .min(policy.exhausted_retry_max.max(policy.exhausted_retry));
     Some(after(last.unwrap_or(exhausted_at).max(exhausted_at), wait))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,6 @@
 //! The planner: from what is seen and what was done to what is written down, read and done next.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
@@ -144,6 +144,7 @@ struct Climber<'a> {
     now: Timestamp,
     budgets: Budgets<'a>,
     storm: Storm,
+    asked: BTreeSet<Read>,
     plan: Plan,
 }
 
@@ -156,7 +157,7 @@ impl<'a> Climber<'a> {
         };
         let storm = Storm::judge(policy, history, snapshot.known, &able);
         let budgets = Budgets::count(policy, history, now);
-        Self { policy, snapshot, history, now, budgets, storm, plan: Plan::default() }
+        Self { policy, snapshot, history, now, budgets, storm, asked: BTreeSet::new(), plan: Plan::default() }
     }
 
     fn climb(mut self) -> Plan {
@@ -179,9 +180,8 @@ impl<'a> Climber<'a> {
     }
 
     fn read(&mut self, read: Read) {
-        let step = Step::Read(read);
-        if !self.plan.steps.contains(&step) {
-            self.plan.steps.push(step);
+        if self.asked.insert(read.clone()) {
+            self.plan.steps.push(Step::Read(read));
         }
     }
 
