@@ -64,6 +64,9 @@ pub fn command(world: &mut World, line: &str) {
             }
         }
         "notice" => notice(world, rest),
+        // What REST says of the process, and what the log says of its tools, by themselves.
+        "lifeless" => world.hangar.servers.get_mut(rest[0]).unwrap().alive = false,
+        "undeclared" => world.hangar.servers.get_mut(rest[0]).unwrap().blocked = true,
         "stick" => {
             let state: State = option(rest, "state").unwrap().parse().unwrap();
             for id in ids(rest) {
@@ -266,6 +269,7 @@ macro_rules! scenarios {
 
 scenarios! {
     a_block_between_stop_and_start_of_our_restart_is_respected
+    a_block_told_between_stop_and_start_of_our_restart_forbids
     a_block_told_while_cold_after_a_restart_forbids
     a_blocked_or_held_server_is_no_canary
     a_blocked_server_is_never_started
