@@ -557,7 +557,8 @@ impl Engine {
         let ill = |id: &String| {
             let server = snapshot.servers.get(id)?;
             let seen = seen(&self.parts.policy, &snapshot.hangar, server, now);
-            (!matches!(seen, Seen::Unknown | Seen::Healthy | Seen::Gone)).then(|| id.clone())
+            // Cold tells nothing of illness: that is what a restart leaves of every server.
+            (!matches!(seen, Seen::Unknown | Seen::Healthy | Seen::Cold | Seen::Gone)).then(|| id.clone())
         };
         let ids: Vec<String> = self.history.open.keys().filter_map(ill).collect();
         let before = self.history.seen_dead.len();
@@ -610,6 +611,7 @@ fn opened(action: &Action) -> Body {
         action: action.rung,
         why: action.why.clone(),
         slow_retry: action.slow_retry,
+        process_start: action.process_start,
     }
 }
 

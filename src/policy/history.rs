@@ -338,15 +338,14 @@ impl History {
     }
 
     fn attempt_opened(&mut self, record: &Record) {
-        let Body::AttemptOpened { attempt_id, incident_id, mcp_server, action, why, slow_retry } = &record.body else {
+        let Body::AttemptOpened { attempt_id, incident_id, mcp_server, action, why, slow_retry, process_start } = &record.body else {
             return;
         };
         if !action.only_looks() {
-            let process_start = self.process_start;
             self.acted.push_back(Acted {
                 at: record.at,
                 ended_at: None,
-                process_start,
+                process_start: *process_start,
                 mcp_server: mcp_server.clone(),
                 attempt_id: attempt_id.clone(),
             });
@@ -361,7 +360,7 @@ impl History {
             why: why.clone(),
             slow_retry: *slow_retry,
             started_at: record.at,
-            process_start: self.process_start,
+            process_start: *process_start,
             half_done_at: None,
             receipt: None,
             receipt_at: None,

@@ -378,6 +378,7 @@ impl Keeper<'_> {
                         action: rung,
                         why: why.to_owned(),
                         slow_retry: false,
+                        process_start: self.history.process_start,
                     },
                     Body::AttemptSettled { attempt_id, outcome: Outcome::NotApplicable, why: why.to_owned() },
                 ]

@@ -58,6 +58,8 @@ pub struct Action {
     /// Why this rung now.
     pub why: String,
     pub slow_retry: bool,
+    /// The Hangar process that it is made in.
+    pub process_start: Option<Timestamp>,
 }
 
 /// Something to be read from Hangar before more can be said.
@@ -288,6 +290,7 @@ impl<'a> Climber<'a> {
             group: incident.group.clone(),
             why,
             slow_retry,
+            process_start: self.history.process_start,
         };
         self.plan.steps.push(Step::Act(action));
         self.budgets.book(&incident.mcp_server, rung, self.now);
@@ -332,6 +335,7 @@ impl<'a> Climber<'a> {
                     group: incident.group.clone(),
                     why: why.to_owned(),
                     slow_retry: attempt.slow_retry,
+                    process_start: attempt.process_start,
                 };
                 self.plan.steps.push(Step::Act(action));
                 return Standing::new(Phase::Acting, attempt.action.as_str());
@@ -354,6 +358,7 @@ impl<'a> Climber<'a> {
         match verified {
             super::verify::Verified::Pending(until) => self.wake(until),
             super::verify::Verified::ReadAgain => self.read_again(incident, server),
+            super::verify::Verified::ReadMetrics => self.read(Read::Metrics),
             super::verify::Verified::Settled(..) => {}
         }
         Standing::new(Phase::Settling, format!("{}: its proof is awaited", attempt.action))

@@ -15,8 +15,7 @@ pub fn deliberate_stop(incident: &Incident, hangar: &HangarReading, server: &Ser
         (StopReason::UserRequest, HoldCause::UserRequest, 0),
         (StopReason::Manual, HoldCause::Manual, our_stops(incident, hangar)),
         (StopReason::Other, HoldCause::Other, 0),
-        // 2.20.0 counts one stop of ours twice: as `manual` and as `shutdown`.
-        (StopReason::Shutdown, HoldCause::Shutdown, our_stops(incident, hangar)),
+        (StopReason::Shutdown, HoldCause::Shutdown, if counts_twice(hangar) { our_stops(incident, hangar) } else { 0 }),
     ];
     causes
         .into_iter()
@@ -48,4 +47,9 @@ pub fn our_stops(incident: &Incident, hangar: &HangarReading) -> u64 {
             && a.outcome != Some(super::record::Outcome::NotApplicable)
     };
     incident.attempts.iter().filter(may_have_stopped).count() as u64
+}
+
+/// Hangar before 2.21.0 counts one stop twice: by the reason sent and as `shutdown`.
+fn counts_twice(hangar: &HangarReading) -> bool {
+    hangar.version.is_some_and(|version| version < (2, 21, 0))
 }

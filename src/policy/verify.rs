@@ -18,6 +18,8 @@ pub enum Verified {
     Pending(Option<Timestamp>),
     /// The window is over: read again, then judge.
     ReadAgain,
+    /// The metrics are older than the REST answer: read them, then judge.
+    ReadMetrics,
     Settled(Outcome, String),
 }
 
@@ -50,7 +52,9 @@ pub fn verify(
     if !attempt.made_in(hangar.process_start) {
         return settled(Outcome::Unresolved, "Hangar restarted before the attempt was proved");
     }
-    let due = after(receipt_at, policy.settle);
+    // A slow start is over later than its answer: the window runs from when the server was up.
+    let up_at = server.rest.as_ref().and_then(|r| r.started_at).filter(|at| *at > receipt_at && *at <= now);
+    let due = after(up_at.unwrap_or(receipt_at), policy.settle);
     let read_since = |at: Timestamp| hangar.read_at.is_some_and(|read| read >= at) && server.rest.as_ref().is_none_or(|r| r.at >= at);
     let moved = server.last_healthy.is_some_and(|at| at > attempt.started_at);
     match seen {
@@ -62,6 +66,8 @@ pub fn verify(
         Seen::Healthy if moved => {
             settled(Outcome::Recovered, format!("ready, last healthy after the action, and held for {:#}", policy.settle))
         }
+        // Metrics from before the look that says ready cannot tell that last-healthy did not move.
+        Seen::Healthy | Seen::NotSeenHealthy if now >= due && metrics_before_rest(hangar, server) => Verified::ReadMetrics,
         Seen::Healthy | Seen::NotSeenHealthy if now >= due => unproved(receipt, "ready, but last-healthy did not move"),
         Seen::NotSeenHealthy => Verified::Pending(Some(due)),
         Seen::Cold if reaped_idle(incident, hangar, server) && moved => {
@@ -101,6 +107,10 @@ fn own_words(attempt: &Attempt, outcome: Outcome) -> String {
         (None, Outcome::Denied) => "Hangar did not let us".to_owned(),
         (None, outcome) => format!("Hangar gave no usable answer ({outcome})"),
     }
+}
+
+fn metrics_before_rest(hangar: &HangarReading, server: &ServerReading) -> bool {
+    server.rest.as_ref().is_some_and(|r| hangar.read_at.is_none_or(|read| read < r.at))
 }
 
 /// Ready before we acted: whoever started it earned the credit.

@@ -38,6 +38,7 @@ fn exhausted(reason: Reason, inherited: u32, ended: &[i64]) -> History {
                     action: Rung::SessionReconnect,
                     why: String::new(),
                     slow_retry: true,
+                    process_start: None,
                 },
             ),
             (*minute, Body::AttemptReceipt { attempt_id: attempt_id.clone(), receipt: Receipt::Refused, outcome: None, detail, evidence }),

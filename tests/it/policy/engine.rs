@@ -251,6 +251,7 @@ impl World {
                 action: action.rung,
                 why: action.why.clone(),
                 slow_retry: action.slow_retry,
+                process_start: action.process_start,
             });
         }
         let half = if action.part == Part::Second { ", second half" } else { "" };

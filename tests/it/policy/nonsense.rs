@@ -133,6 +133,7 @@ impl Dice<'_> {
                 action: self.of(Rung::ALL),
                 why: String::new(),
                 slow_retry: self.coin(),
+                process_start: None,
             },
             10 => Body::AttemptHalfDone { attempt_id: attempt },
             11 | 12 => Body::AttemptReceipt {
