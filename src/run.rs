@@ -209,7 +209,7 @@ async fn pass_on(mut updates: mpsc::Receiver<crate::observe::log::tail::Update>,
         tokio::select! {
             () = stop.cancelled() => return,
             update = updates.recv() => match update {
-                Some(update) => if signals.send(Signal::Log(update)).await.is_err() { return },
+                Some(update) => if signals.send(Signal::Log(Box::new(update))).await.is_err() { return },
                 None => return,
             },
         }

@@ -22,18 +22,20 @@ pub(super) const INSTANCES: &str = "SELECT instance FROM heads ORDER BY instance
 /// `$2` = start of the longest window, `$3` = start of the storm window, `$4` = its length, all in µs.
 ///
 /// Whole incidents: the open ones and those with any record in the window. Besides: what stands, and the two ends of every
-/// incident that the storm brake looks at. In chain order, folding these and pruning gives what folding all and pruning gives.
+/// incident that the storm brake looks at, and of those that went on with one of these. In chain order, folding these and pruning gives what folding all and pruning gives.
 pub(super) const HISTORY: &str = "WITH lately AS (SELECT seq, incident_id FROM records WHERE instance = $1 AND at_us >= $2), \
      whole AS (SELECT incident_id FROM lately WHERE incident_id IS NOT NULL \
                UNION SELECT incident_id FROM incidents WHERE instance = $1 AND ended_seq IS NULL), \
-     recent AS (SELECT opened_seq, ended_seq FROM incidents WHERE instance = $1 AND opened_us >= $3 \
-                UNION SELECT n.opened_seq, n.ended_seq FROM incidents o CROSS JOIN incidents n \
+     recent AS (SELECT incident_id, opened_seq, ended_seq FROM incidents WHERE instance = $1 AND opened_us >= $3 \
+                UNION SELECT n.incident_id, n.opened_seq, n.ended_seq FROM incidents o CROSS JOIN incidents n \
                 WHERE o.instance = $1 AND o.ended_seq IS NULL AND n.instance = $1 AND n.opened_us BETWEEN o.opened_us - $4 AND o.opened_us + $4), \
+     ends AS (SELECT opened_seq, ended_seq FROM recent \
+              UNION SELECT n.opened_seq, n.ended_seq FROM recent p CROSS JOIN incidents n WHERE n.instance = $1 AND n.reopens = p.incident_id), \
      wanted AS (SELECT seq FROM lately \
                 UNION SELECT r.seq FROM whole w CROSS JOIN records r WHERE r.instance = $1 AND r.incident_id = w.incident_id \
                 UNION SELECT seq FROM standing WHERE instance = $1 \
-                UNION SELECT opened_seq FROM recent \
-                UNION SELECT ended_seq FROM recent WHERE ended_seq IS NOT NULL) \
+                UNION SELECT opened_seq FROM ends \
+                UNION SELECT ended_seq FROM ends WHERE ended_seq IS NOT NULL) \
      SELECT r.seq, r.at, r.actor, r.body, r.prev_hash, r.hash, r.instance \
      FROM wanted w CROSS JOIN records r WHERE r.instance = $1 AND r.seq = w.seq ORDER BY r.seq";
 
@@ -78,9 +80,10 @@ pub(super) const COUNT_INCIDENTS: &str = "SELECT reason, how, count(*) FROM inci
 /// A server has one open incident: a new one takes the place of one that was never closed, as in `History`.
 pub(super) const INCIDENT_REPLACED: &str =
     "UPDATE incidents SET ended_seq = $3 WHERE instance = $1 AND mcp_server = $2 AND ended_seq IS NULL";
-pub(super) const INCIDENT_OPENED: &str = "INSERT INTO incidents (instance, incident_id, mcp_server, opened_seq, opened_us, reason) \
-     VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (instance, incident_id) DO UPDATE SET mcp_server = excluded.mcp_server, \
-     opened_seq = excluded.opened_seq, opened_us = excluded.opened_us, reason = excluded.reason, ended_seq = NULL, how = NULL";
+pub(super) const INCIDENT_OPENED: &str = "INSERT INTO incidents (instance, incident_id, mcp_server, opened_seq, opened_us, reason, reopens) \
+     VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (instance, incident_id) DO UPDATE SET mcp_server = excluded.mcp_server, \
+     opened_seq = excluded.opened_seq, opened_us = excluded.opened_us, reason = excluded.reason, \
+     reopens = excluded.reopens, ended_seq = NULL, how = NULL";
 pub(super) const INCIDENT_REASON: &str = "UPDATE incidents SET reason = $3 WHERE instance = $1 AND incident_id = $2 AND ended_seq IS NULL";
 pub(super) const INCIDENT_CLOSED: &str =
     "UPDATE incidents SET ended_seq = $3, how = $4 WHERE instance = $1 AND incident_id = $2 AND ended_seq IS NULL";

@@ -12,7 +12,7 @@ use crate::policy::{Source, State};
 /// Something heard from outside the loop.
 #[derive(Debug)]
 pub enum Signal {
-    Log(Update),
+    Log(Box<Update>),
     Events(events::Update),
     /// A child of Hangar's process ended.
     ProcessEnded,
@@ -45,7 +45,7 @@ impl From<silences::Update> for Signal {
 impl Engine {
     pub(super) fn hear(&mut self, signal: Signal) {
         match signal {
-            Signal::Log(update) => self.hear_log(update),
+            Signal::Log(update) => self.hear_log(*update),
             Signal::Events(update) => self.hear_events(update),
             Signal::ProcessEnded => self.want_list(),
             Signal::Prometheus { dead, at } => {
@@ -104,7 +104,7 @@ impl Engine {
         let hash = |s: &crate::observe::log::ServerState| path.and_then(|path| line::sha256(path, s.file, s.offset));
         let died = self.board.log(&update.servers, &hash);
         let told = died || update.told.iter().any(|t| matches!(t.what, Change::StdoutEof));
-        self.log_caught_up |= update.counts.lag_bytes == 0 || self.log_trouble.is_some();
+        self.log_caught_up |= update.caught_up || self.log_trouble.is_some();
         if told && self.log_caught_up {
             self.want_list();
         }

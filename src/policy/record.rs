@@ -116,7 +116,17 @@ pub enum Body {
     /// An incident ends.
     IncidentClosed { incident_id: String, how: Closed, why: String },
     /// An attempt is about to act: durable before anything is sent.
-    AttemptOpened { attempt_id: String, incident_id: String, mcp_server: String, action: Rung, why: String, slow_retry: bool },
+    AttemptOpened {
+        attempt_id: String,
+        incident_id: String,
+        mcp_server: String,
+        action: Rung,
+        why: String,
+        slow_retry: bool,
+        /// The Hangar process that it is made in.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        process_start: Option<Timestamp>,
+    },
     /// `worker_restart` stopped the server and has yet to start it.
     AttemptHalfDone { attempt_id: String },
     /// The target answered, or will not.
@@ -143,7 +153,7 @@ pub enum Body {
     WouldAct { incident_id: String, action: Rung },
     /// An incident is exhausted: a person is needed.
     Exhausted { incident_id: String },
-    /// Retention cut everything before this record; `records` is how many.
+    /// Retention cut the first `records` records of the chain, the last of which had this hash. Appended like any other.
     Anchor { records: u64, last_hash: String },
 }
 

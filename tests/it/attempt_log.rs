@@ -64,6 +64,7 @@ fn attempt(server: &str, second: i64, n: usize, action: Rung) -> Body {
         action,
         why: "the narrowest that is left".to_owned(),
         slow_retry: false,
+        process_start: None,
     }
 }
 
@@ -217,6 +218,27 @@ fn counters_start_from_the_latest_settlement_of_each_attempt() {
     });
 }
 
+#[test]
+fn a_recovery_that_did_not_last_proves_nothing_in_a_storm_after_a_restart_either() {
+    run(async {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(dir.path()).await;
+        // "held" stays open for a day; "api" was recovered beside it, died again outside of the storm's window, and is closed.
+        let mut again = whole("api", 500);
+        if let Body::IncidentOpened { reopens, .. } = &mut again[0] {
+            *reopens = Some(incident_id("api", at(10)));
+        }
+        let mut records = store.append(at(0), "sidecar", vec![opened("held", 0, Reason::CapabilityBlocked)]).await.unwrap();
+        records.extend(store.append(at(10), "sidecar", whole("api", 10)).await.unwrap());
+        records.extend(store.append(at(500), "sidecar", again).await.unwrap());
+        let (policy, now) = (Policy::default(), at(86_400));
+        let history = store.history(&policy, now).await.unwrap();
+        assert_eq!(history, fold(&records, &policy, now));
+        let seen: Vec<_> = history.opened.iter().map(|o| (o.mcp_server.as_str(), o.recovered)).collect();
+        assert_eq!(seen, [("held", false), ("api", false)]);
+    });
+}
+
 /// Turns arbitrary numbers into a sequence of records that the planner could have written.
 #[derive(Default)]
 struct Writer {
@@ -232,8 +254,13 @@ impl Writer {
         let id = incident_id(name, at(*since));
         Some(match what {
             0 | 1 if !*open => {
+                let before = (word.is_multiple_of(3) && *since > 0).then_some(id);
                 (*since, *open, *attempts, *acting) = (now, true, 0, false);
-                opened(name, now, Reason::ALL[word % Reason::ALL.len()])
+                let mut body = opened(name, now, Reason::ALL[word % Reason::ALL.len()]);
+                if let Body::IncidentOpened { reopens, .. } = &mut body {
+                    *reopens = before;
+                }
+                body
             }
             1 if *open => Body::IncidentUpdated {
                 incident_id: id,

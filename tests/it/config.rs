@@ -168,7 +168,7 @@ fn the_ladder_tells_what_the_configuration_has_on() {
     let table = out(&medic(&["ladder"]));
     assert_eq!(table.lines().count(), 12);
     let starts = table.lines().nth(3).unwrap().split_whitespace().take(5).collect::<Vec<_>>();
-    assert_eq!(starts, ["2", "session_reconnect", "yes", "no", "yes"]);
+    assert_eq!(starts, ["2", "session_reconnect", "yes", "-", "yes"]);
 }
 
 #[test]

@@ -1,4 +1,5 @@
 //! Hangar's log, on real bytes.
+mod command;
 mod corpus;
 mod following;
 mod forged;

@@ -176,9 +176,9 @@ async fn insert(tx: &mut SqliteConnection, row: &Stored, at_us: i64) -> Result<(
 async fn index(tx: &mut SqliteConnection, instance: &str, seq: i64, at_us: i64, body: &Body) -> Result<(), sqlx::Error> {
     let query = |text: &'static str| sqlx::query(text).bind(instance.to_owned());
     let query = match body {
-        Body::IncidentOpened { incident_id, mcp_server, reason, .. } => {
+        Body::IncidentOpened { incident_id, mcp_server, reason, reopens, .. } => {
             query(sql::INCIDENT_REPLACED).bind(mcp_server).bind(seq).execute(&mut *tx).await?;
-            query(sql::INCIDENT_OPENED).bind(incident_id).bind(mcp_server).bind(seq).bind(at_us).bind(reason.as_str())
+            query(sql::INCIDENT_OPENED).bind(incident_id).bind(mcp_server).bind(seq).bind(at_us).bind(reason.as_str()).bind(reopens)
         }
         Body::IncidentUpdated { incident_id, reason, .. } => query(sql::INCIDENT_REASON).bind(incident_id).bind(reason.as_str()),
         Body::IncidentClosed { incident_id, how, .. } => query(sql::INCIDENT_CLOSED).bind(incident_id).bind(seq).bind(how.as_str()),

@@ -55,22 +55,22 @@ struct Server {
     undeclared: Vec<String>,
     /// The reason it had when Hangar went down, in case Hangar brings the state back from its event store.
     before_restart: Option<Reason>,
-    #[serde(skip)]
     /// A death that may be forged: held until Hangar publishes a state change of this very server.
     doubted: Option<Doubted>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Doubted {
     reason: Reason,
     seen: Seen,
     undeclared: Option<Vec<String>>,
 }
 
-/// A [`Classifier`]'s state, to go on from after a restart. Doubts are not in it: they settle within milliseconds.
+/// A [`Classifier`]'s state, to go on from after a restart.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Saved {
     servers: Vec<(String, Server)>,
+    console: Console,
 }
 
 /// The state machine over one source.
@@ -91,12 +91,13 @@ impl Default for Classifier {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Seen {
     at: Timestamp,
     file: FileId,
     offset: u64,
-    event: &'static str,
+    #[serde(deserialize_with = "record::event_name")]
+    event: EventName,
 }
 
 impl Classifier {
@@ -106,7 +107,7 @@ impl Classifier {
     }
 
     pub(super) fn starting_in(file: FileId) -> Self {
-        Self { servers: HashMap::new(), prefilter: Prefilter::new(), console: Console::new(), awaiting: 0, not_followed: 0, file }
+        Self { servers: HashMap::new(), prefilter: Prefilter::new(), console: Console::default(), awaiting: 0, not_followed: 0, file }
     }
 
     /// Goes on from `saved`.
@@ -114,13 +115,15 @@ impl Classifier {
     pub fn restored_from(saved: Saved) -> Self {
         let servers = saved.servers.into_iter().filter(|(id, _)| record::is_id(id)).take(SERVERS_MAX);
         let servers: HashMap<_, _> = servers.map(|(id, server)| (id.into_boxed_str(), server)).collect();
-        let awaiting = servers.values().filter(|server| server.expect != Expect::Nothing).count();
-        Self { servers, awaiting, ..Self::new() }
+        let awaits = |server: &Server| usize::from(server.expect != Expect::Nothing) + usize::from(server.doubted.is_some());
+        let awaiting = servers.values().map(awaits).sum();
+        Self { servers, awaiting, console: saved.console, ..Self::new() }
     }
 
     /// What to go on from after a restart.
     pub fn save(&self) -> Saved {
-        Saved { servers: self.servers.iter().map(|(id, server)| (id.to_string(), server.clone())).collect() }
+        let servers = self.servers.iter().map(|(id, server)| (id.to_string(), server.clone())).collect();
+        Saved { servers, console: self.console.clone() }
     }
 
     /// The lines to come are from `file`.

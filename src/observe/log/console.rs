@@ -8,6 +8,7 @@
 use std::borrow::Cow;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use super::record::{self, Meaning, Prefilter, Record, Text};
 
@@ -21,7 +22,8 @@ const BEFORE_LOGGER: &str = "\x1b[0m [\x1b[0m\x1b[1m\x1b[34m";
 const AFTER_LOGGER: &str = "\x1b[0m]\x1b[0m";
 
 /// How far a record is to be taken at its word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Trust {
     Believed,
     Doubted,
@@ -34,15 +36,17 @@ pub(super) struct Read<'a> {
 }
 
 /// Whether this Hangar prints upstream text in its events, as far as its own records tell.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 enum Prints {
+    #[default]
     Unknown,
     Text,
     ClassOnly,
 }
 
-/// Reads console lines in order.
-#[derive(Debug)]
+/// Reads console lines in order. Kept over a restart, which may fall into the middle of somebody's text.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Console {
     prints: Prints,
     /// Characters that may still belong to the last text.
@@ -54,7 +58,7 @@ pub(super) struct Console {
 }
 
 /// A record whose event goes on in the next line.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Open {
     event: String,
     level: String,
@@ -64,10 +68,6 @@ struct Open {
 }
 
 impl Console {
-    pub(super) const fn new() -> Self {
-        Self { prints: Prints::Unknown, doubt_left: 0, doubt_since: None, open: None, record_offset: 0 }
-    }
-
     /// Where the record that was read last began; it can be some lines back.
     pub(super) const fn record_offset(&self) -> u64 {
         self.record_offset

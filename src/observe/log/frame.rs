@@ -71,10 +71,12 @@ pub struct FrameCounts {
 }
 
 /// What was found out about a source; kept over a restart, since a forgery may be the first that is read then.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recognised {
     wrap: Option<Wrap>,
     form: Option<Form>,
+    /// Their outer lines are told, and so not read again.
+    parts: VecDeque<Part>,
 }
 
 /// Unwraps the lines of one source, in order.
@@ -88,10 +90,15 @@ pub struct Frames {
     /// Parts of lines still to be completed, by stream.
     parts: VecDeque<Part>,
     counts: FrameCounts,
+    /// Hangar's JSON lines in a row, in what was a console log.
+    json_run: u32,
     scratch: Vec<u8>,
 }
 
-#[derive(Debug)]
+/// So many of Hangar's JSON lines in a row are no upstream's text any more: Hangar runs with JSON logs now.
+const JSON_RUN: u32 = 256;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Part {
     stream: u64,
     offset: u64,
@@ -120,17 +127,18 @@ impl Frames {
             fixed_form: form.is_some(),
             parts: VecDeque::new(),
             counts: FrameCounts::default(),
+            json_run: 0,
             scratch: Vec::new(),
         }
     }
 
     pub(super) fn restored_from(found: Recognised, format: InputFormat) -> Self {
         let new = Self::new(format);
-        Self { wrap: new.wrap.or(found.wrap), form: new.form.or(found.form), ..new }
+        Self { wrap: new.wrap.or(found.wrap), form: new.form.or(found.form), parts: found.parts, ..new }
     }
 
-    pub(super) const fn save(&self) -> Recognised {
-        Recognised { wrap: self.wrap, form: self.form }
+    pub(super) fn save(&self) -> Recognised {
+        Recognised { wrap: self.wrap, form: self.form, parts: self.parts.clone() }
     }
 
     /// What was counted so far.
@@ -236,12 +244,25 @@ impl Frames {
                 tell(Inner::Mistaken);
             }
         }
-        if self.form.is_none() && line.first() == Some(&b'{') && super::record::from_json(line).is_some() {
-            self.form = Some(Form::Json);
+        if self.form != Some(Form::Json) && !self.fixed_form {
+            self.look_for_json(line);
         }
         match self.form {
             Some(form) => tell(Inner::Line { form, line, offset }),
             None => self.counts.unrecognised += 1,
+        }
+    }
+}
+
+impl Frames {
+    fn look_for_json(&mut self, line: &[u8]) {
+        if line.first() == Some(&b'{') && super::record::from_json(line).is_some() {
+            self.json_run += 1;
+            if self.form.is_none() || self.json_run >= JSON_RUN {
+                self.form = Some(Form::Json);
+            }
+        } else {
+            self.json_run = 0;
         }
     }
 }

@@ -96,7 +96,7 @@ pub struct Tail {
 #[derive(Debug)]
 enum Start {
     First,
-    Resume(Checkpoint),
+    Resume(Box<Checkpoint>),
     Done,
 }
 
@@ -112,7 +112,7 @@ impl Tail {
             path: path.to_owned(),
             files: VecDeque::new(),
             known: VecDeque::new(),
-            start: checkpoint.map_or(Start::First, Start::Resume),
+            start: checkpoint.map_or(Start::First, |checkpoint| Start::Resume(Box::new(checkpoint))),
             nothing_at: None,
             looks: 0,
             counts: TailCounts::default(),
@@ -134,7 +134,7 @@ impl Tail {
     /// Where a tail has to go on that has told what this one has told. Save it after what was told is durable.
     pub fn checkpoint(&self) -> Checkpoint {
         match &self.start {
-            Start::Resume(checkpoint) => checkpoint.clone(),
+            Start::Resume(checkpoint) => (**checkpoint).clone(),
             Start::First | Start::Done => Checkpoint {
                 files: self.files.iter().map(Open::position).collect(),
                 known: self.known.iter().cloned().collect(),
@@ -190,51 +190,56 @@ impl Tail {
     }
 
     fn begin(&mut self) -> io::Result<()> {
-        match std::mem::replace(&mut self.start, Start::Done) {
-            Start::Done => Ok(()),
+        match &self.start {
+            Start::Done => return Ok(()),
             Start::First => {
-                for candidate in siblings::candidates(&self.path) {
+                for candidate in siblings::candidates(&self.path)? {
                     if candidate.is_path {
                         self.files.push_back(Open::at_end_of(candidate, FIRST_READ_MAX)?);
                     } else {
                         self.remember(candidate.prefix());
                     }
                 }
-                Ok(())
             }
-            Start::Resume(checkpoint) => self.resume(checkpoint),
+            Start::Resume(checkpoint) => {
+                let checkpoint = (**checkpoint).clone();
+                self.files.clear();
+                self.resume(checkpoint)?;
+            }
         }
+        self.start = Start::Done;
+        Ok(())
     }
 
     fn resume(&mut self, checkpoint: Checkpoint) -> io::Result<()> {
         self.known = checkpoint.known.into();
         let all_found = |candidates: &[Candidate]| checkpoint.files.iter().all(|p| candidates.iter().any(|c| c.id() == p.id()));
-        let mut candidates = siblings::candidates(&self.path);
+        let mut candidates = siblings::candidates(&self.path)?;
         for _ in 0..3 {
             if all_found(&candidates) {
                 break;
             }
             // It may be between two names just now.
             std::thread::sleep(Duration::from_millis(10));
-            candidates = siblings::candidates(&self.path);
+            candidates = siblings::candidates(&self.path)?;
         }
         let floor = checkpoint.files.iter().map(|file| file.modified_ns).min().unwrap_or(i128::MIN);
         for position in checkpoint.files {
             let fits = |c: &Candidate| c.length >= position.offset && position.prefix.begins(&c.head);
             let same = candidates.iter().position(|c| c.id() == position.id() && fits(c));
-            let found = same.or_else(|| {
-                let copy = candidates.iter().position(|c| position.prefix.tells && fits(c));
-                self.counts.gaps += u64::from(position.has_content());
-                copy
+            let found = same.or_else(|| candidates.iter().position(|c| position.prefix.tells && fits(c)));
+            let kept = found.and_then(|i| {
+                let candidate = candidates.remove(i);
+                // Compressed after it was moved away: it is whole. Any other copy was made before a truncation.
+                let whole = same.is_some() || (candidate.compressed && candidates.iter().all(|c| c.id() != position.id()));
+                Open::resumed(candidate, &position, same.is_none()).ok().map(|file| (file, whole))
             });
-            let Some(candidate) = found.map(|i| candidates.remove(i)) else {
-                self.remember(position.prefix);
-                continue;
-            };
             if same.is_none() {
                 self.remember(position.prefix.clone());
             }
-            self.files.push_back(Open::resumed(candidate, &position, same.is_none())?);
+            let whole = kept.as_ref().is_some_and(|(_, whole)| *whole);
+            self.counts.gaps += u64::from(!whole && position.has_content());
+            self.files.extend(kept.map(|(file, _)| file));
         }
         // What is older than what was read last was read before, or was never ours.
         for candidate in candidates {
@@ -259,7 +264,7 @@ impl Tail {
         if here.is_none() && changed.is_some() && self.nothing_at == changed {
             return Ok(false);
         }
-        let found = self.unseen();
+        let found = self.unseen()?;
         self.nothing_at = if found.is_empty() { changed } else { None };
         let any = !found.is_empty();
         if any {
@@ -269,14 +274,27 @@ impl Tail {
             // One that was missed in an earlier look is older than the path's own file.
             let newest_stays = !candidate.is_path && self.files.back().map(Open::id) == here && here.is_some();
             let place = self.files.len() - usize::from(newest_stays);
-            self.files.insert(place, Open::at_start(candidate)?);
+            if let Some(file) = self.open_unseen(candidate)? {
+                self.files.insert(place, file);
+            }
         }
         Ok(any)
     }
 
+    fn open_unseen(&mut self, candidate: Candidate) -> io::Result<Option<Open>> {
+        if !candidate.compressed {
+            return Open::at_start(candidate).map(Some);
+        }
+        // It is closed once it is read, and must not be found again. What cannot be unpacked is lost.
+        self.remember(candidate.prefix());
+        let file = Open::at_start(candidate).ok();
+        self.counts.gaps += u64::from(file.is_none());
+        Ok(file)
+    }
+
     /// Files next to the path, and the path's own, that were not read yet; oldest first.
-    fn unseen(&self) -> Vec<Candidate> {
-        let mut candidates = siblings::candidates(&self.path);
+    fn unseen(&self) -> io::Result<Vec<Candidate>> {
+        let mut candidates = siblings::candidates(&self.path)?;
         let live: Vec<Vec<u8>> = self.files.iter().map(Open::head_now).collect();
         candidates.retain(|candidate| {
             if self.files.iter().any(|file| file.id() == candidate.id() && !file.is_copy()) {
@@ -284,7 +302,7 @@ impl Tail {
             }
             candidate.is_path || (candidate.length > 0 && !self.is_known(candidate) && !live.iter().any(|head| candidate.continues(head)))
         });
-        candidates
+        Ok(candidates)
     }
 
     fn is_known(&self, candidate: &Candidate) -> bool {
@@ -303,15 +321,15 @@ impl Tail {
         }
         let id = file.id();
         let fits = |c: &Candidate| c.id() != id && c.length >= old.offset && old.prefix.tells && old.prefix.begins(&c.head);
-        let copy = siblings::candidates(&self.path).into_iter().find(fits);
+        let copy = siblings::candidates(&self.path)?.into_iter().find(fits);
         let mut before = Vec::new();
         if let Some(candidate) = copy {
             before.push(Open::resumed(candidate, &old, true)?);
         }
         self.remember(old.prefix);
-        for candidate in self.unseen() {
+        for candidate in self.unseen()? {
             if !candidate.is_path {
-                before.push(Open::at_start(candidate)?);
+                before.extend(self.open_unseen(candidate)?);
             }
         }
         for file in before.into_iter().rev() {

@@ -74,6 +74,20 @@ fn a_path_that_is_not_there_yet_is_caught_up_with_nothing() {
 }
 
 #[test]
+fn what_cannot_be_read_is_said_and_tried_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("hangar.log");
+    fs::create_dir(&path).unwrap();
+    let (_follower, mut updates) = begin(&path, None, Duration::from_millis(20));
+    let first = next(&mut updates);
+    assert_eq!((first.trouble.as_deref(), first.caught_up), (Some("not a regular file"), false));
+    fs::remove_dir(&path).unwrap();
+    append(&path, DIES);
+    let last = caught_up(&mut updates);
+    assert_eq!((last.trouble, last.servers.len()), (None, 1));
+}
+
+#[test]
 fn inotify_brings_a_line_long_before_the_interval() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("hangar.log");
@@ -104,6 +118,46 @@ fn what_was_known_outlives_the_process_though_its_lines_are_rotated_away() {
     assert_eq!(dead(&after), ["api crashed", "liar2 start_failed", "liar3 start_failed", "liar5 capability_blocked"]);
     assert_eq!(after.counts.gaps, 1, "the end of the old file is gone");
     assert_eq!(after.told.iter().filter(|t| matches!(t.what, Change::Dead { .. })).count(), 1);
+}
+
+fn starts(from: u32, to: u32) -> Vec<u8> {
+    let line = |n| String::from_utf8_lossy(DIES).replace("dead: api", &format!("dead: s{n}")).replace("58.708768", &format!("58.{n:06}"));
+    (from..to).map(line).collect::<String>().into_bytes()
+}
+
+#[test]
+fn files_that_were_rotated_and_compressed_meanwhile_are_read_to_their_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("0.log");
+    fs::write(&path, starts(0, 100)).unwrap();
+    let (follower, mut updates) = begin(&path, None, SOON);
+    let before = caught_up(&mut updates);
+    drop((follower, updates));
+    append(&path, &starts(100, 200));
+    let gzip = |name: &str, bytes: &[u8]| {
+        let mut gz = flate2::write::GzEncoder::new(fs::File::create(dir.path().join(name)).unwrap(), flate2::Compression::fast());
+        gz.write_all(bytes).unwrap();
+        gz.finish().unwrap();
+    };
+    fs::write(dir.path().join("0.log.20261130-152002"), starts(300, 400)).unwrap();
+    gzip("0.log.20261130-152001.gz", &starts(200, 300));
+    gzip("0.log.20261130-152000.gz", &fs::read(&path).unwrap());
+    fs::remove_file(&path).unwrap();
+    append(&path, &starts(400, 450));
+    let (follower, mut updates) = begin(&path, Some(before.checkpoint), Duration::from_millis(20));
+    let mut told = Vec::new();
+    let last = loop {
+        let update = next(&mut updates);
+        told.extend(update.told.iter().map(|t| t.mcp_server.clone().unwrap()));
+        if update.caught_up {
+            break update;
+        }
+    };
+    assert_eq!(told, (100..450).map(|n| format!("s{n}")).collect::<Vec<_>>());
+    assert_eq!(last.counts.gaps, 0);
+    drop((follower, updates));
+    let (_follower, mut updates) = begin(&path, Some(last.checkpoint), Duration::from_millis(20));
+    assert_eq!(caught_up(&mut updates).told, [], "none of it is read again");
 }
 
 #[test]

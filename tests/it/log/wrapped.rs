@@ -136,3 +136,24 @@ fn a_line_split_anywhere_is_the_same_line() {
         }
     }
 }
+
+#[test]
+fn a_reader_that_starts_again_at_any_line_tells_the_same() {
+    let everything = |log: &[u8], restarts: bool| {
+        let (mut reader, mut splitter, mut all) = (Reader::new(InputFormat::Auto), Splitter::default(), Vec::new());
+        splitter.feed(log, &mut |offset, line| {
+            if restarts {
+                let saved = serde_json::to_string(&reader.save()).unwrap();
+                reader = Reader::restored_from(serde_json::from_str(&saved).unwrap(), InputFormat::Auto);
+            }
+            reader.line(line, offset, &mut |told| all.push(told));
+        });
+        (all, dead(&reader))
+    };
+    for name in ["2.34.4/forge", "2.20.0/forge", "2.20.0/given_up"] {
+        let scenario = scenario(name);
+        for log in [&scenario.json, &scenario.console, &cri(&scenario.console, 200).bytes] {
+            assert!(everything(log, false) == everything(log, true), "{name}");
+        }
+    }
+}

@@ -34,10 +34,12 @@ CREATE TABLE incidents (
     reason      TEXT   NOT NULL,
     ended_seq   BIGINT,
     how         TEXT,
+    reopens     TEXT,
     PRIMARY KEY (instance, incident_id)
 );
 CREATE INDEX incidents_opened ON incidents (instance, opened_seq);
-CREATE INDEX incidents_opened_at ON incidents (instance, opened_us, opened_seq, ended_seq);
+CREATE INDEX incidents_opened_at ON incidents (instance, opened_us);
+CREATE INDEX incidents_reopens ON incidents (instance, reopens) WHERE reopens IS NOT NULL;
 CREATE INDEX incidents_open ON incidents (instance, mcp_server) WHERE ended_seq IS NULL;
 CREATE INDEX incidents_count ON incidents (instance, reason, how);
 

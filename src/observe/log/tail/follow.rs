@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::mpsc;
@@ -20,6 +20,8 @@ pub use crate::observe::log::classify::ServerState;
 
 /// Updates on their way at once; then reading stops until they are taken.
 const UPDATES_MAX: usize = 16;
+/// How often the position is told while the lines tell nothing.
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 /// After a hint, so that a burst of writes is one read.
 const GATHER: Duration = Duration::from_millis(5);
 
@@ -102,10 +104,10 @@ struct Worker {
 
 impl Worker {
     fn run(mut self, updates: &mpsc::Sender<Update>, hints: &Receiver<()>, interval: Duration) {
-        let mut first = true;
+        let (mut first, mut unsent, mut sent) = (true, false, Instant::now());
         while !self.stop.load(Ordering::Acquire) && !updates.is_closed() {
             self.watch.arm(self.tail.path());
-            let before = (self.tail.counts(), self.reader.counts(), self.trouble.clone());
+            let before = self.standing();
             let mut told = Vec::new();
             let Self { tail, reader, .. } = &mut self;
             let polled = tail.poll(&mut |line| {
@@ -113,18 +115,26 @@ impl Worker {
                 reader.line(line.bytes, line.offset, &mut |t| told.push(t));
             });
             self.trouble = polled.as_ref().err().map(ToString::to_string);
-            let after = (self.tail.counts(), self.reader.counts(), self.trouble.clone());
             let caught_up = matches!(polled, Ok(Progress::Caught));
             // The first one is sent whatever it holds: it says that the log is read, and how the servers are.
-            let news = !told.is_empty() || before != after || (first && caught_up);
-            first = first && !caught_up;
-            if news && updates.blocking_send(self.update(told, caught_up)).is_err() {
-                return;
+            let news = !told.is_empty() || before.1 != self.standing().1 || (first && caught_up);
+            unsent |= before.0 != self.standing().0;
+            if news || (unsent && sent.elapsed() > PROGRESS_EVERY) {
+                (first, unsent, sent) = (first && !caught_up, false, Instant::now());
+                if updates.blocking_send(self.update(told, caught_up)).is_err() {
+                    return;
+                }
             }
             if !matches!(polled, Ok(Progress::More)) && hints.recv_timeout(interval).is_ok() {
                 thread::sleep(GATHER);
             }
         }
+    }
+
+    /// What only moves the position, and what is worth an update at once.
+    fn standing(&self) -> (u64, (u64, u64, FrameCounts, Option<String>)) {
+        let TailCounts { lines, gaps, too_long, .. } = self.tail.counts();
+        (lines, (gaps, too_long, FrameCounts { unrecognised: 0, ..self.reader.counts() }, self.trouble.clone()))
     }
 
     fn update(&mut self, told: Vec<Told>, caught_up: bool) -> Update {

@@ -42,17 +42,17 @@ pub(super) enum Step {
 
 impl Open {
     fn new(candidate: Candidate, offset: u64, skipping: bool) -> io::Result<Self> {
-        let id = candidate.id();
-        let mut head = candidate.head;
+        let (id, copy) = (candidate.id(), candidate.compressed);
+        let mut head = candidate.head.clone();
         head.truncate(usize::try_from(offset).unwrap_or(usize::MAX));
         let mut open = Self {
             id,
-            file: candidate.file,
+            file: candidate.unpacked()?,
             head,
             guard: Vec::new(),
             splitter: Splitter::at(offset, skipping),
             too_long_before: 0,
-            copy: false,
+            copy,
             seen: None,
             grew: Instant::now(),
         };
@@ -74,7 +74,7 @@ impl Open {
         // A file at the path goes on growing, whatever it was made from.
         let copy = copy && !candidate.is_path;
         let open = Self::new(candidate, position.offset, position.skipping)?;
-        Ok(Self { copy, ..open })
+        Ok(Self { copy: copy || open.copy, ..open })
     }
 
     pub(super) const fn id(&self) -> FileId {

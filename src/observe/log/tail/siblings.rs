@@ -1,7 +1,7 @@
 //! The files next to a log that it was rotated into.
 
-use std::fs::{self, File, Metadata};
-use std::io;
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -10,13 +10,17 @@ use super::checkpoint::{HEAD_MAX, Prefix, tells};
 
 /// Rotated files looked at, newest first; more than any sane rotation keeps.
 const SIBLINGS_MAX: usize = 256;
+/// Of a compressed file no more than this is unpacked.
+const UNPACKED_MAX: u64 = 1 << 30;
 
 /// A file that is the log, was the log, or is a copy of it.
 #[derive(Debug)]
 pub(super) struct Candidate {
     pub(super) file: File,
     pub(super) head: Vec<u8>,
+    /// Of a compressed one not known before it is unpacked, and taken for endless.
     pub(super) length: u64,
+    pub(super) compressed: bool,
     pub(super) modified_ns: i128,
     pub(super) is_path: bool,
     id: FileId,
@@ -27,13 +31,35 @@ impl Candidate {
     fn open(path: &Path, is_path: bool) -> io::Result<Self> {
         // Looked at before it is opened: opening a pipe would wait for its writer.
         if !fs::metadata(path)?.is_file() {
-            return Err(io::ErrorKind::InvalidInput.into());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
         let file = File::open(path)?;
         let metadata = file.metadata()?;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let head = head_of(&file, HEAD_MAX)?;
-        Ok(Self { head, length: metadata.len(), modified_ns: modified_ns(&metadata), is_path, id: id_of(&metadata), name, file })
+        let compressed = !is_path && path.extension().is_some_and(|extension| extension == "gz");
+        let (head, length) = if compressed {
+            let mut head = Vec::new();
+            flate2::read::MultiGzDecoder::new(&file).take(HEAD_MAX as u64).read_to_end(&mut head)?;
+            (head, u64::MAX)
+        } else {
+            (head_of(&file, HEAD_MAX)?, metadata.len())
+        };
+        Ok(Self { head, length, compressed, modified_ns: modified_ns(&metadata), is_path, id: id_of(&metadata), name, file })
+    }
+
+    /// The file to read: a compressed one is unpacked into a file without a name.
+    pub(super) fn unpacked(self) -> io::Result<File> {
+        if !self.compressed {
+            return Ok(self.file);
+        }
+        let path = std::env::temp_dir().join(format!("hangar-medic-{}-{}", std::process::id(), self.id.inode));
+        let mut unpacked = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
+        fs::remove_file(&path)?;
+        (&self.file).rewind()?;
+        let mut packed = flate2::read::MultiGzDecoder::new(&self.file).take(UNPACKED_MAX);
+        io::copy(&mut packed, &mut unpacked)?;
+        unpacked.flush()?;
+        Ok(unpacked)
     }
 
     pub(super) const fn id(&self) -> FileId {
@@ -49,16 +75,35 @@ impl Candidate {
         tells(head) && self.head.starts_with(head)
     }
 
-    /// `.2` is older than `.1`; a date that is greater is younger.
-    fn age(&self) -> (i128, i64, &str) {
-        let number = self.name.rsplit('.').next().and_then(|n| n.parse::<i64>().ok()).filter(|n| *n < 10_000);
-        (self.modified_ns, -number.unwrap_or(0), &self.name)
+    fn suffix(&self) -> &str {
+        let name = self.name.strip_suffix(".gz").unwrap_or(&self.name);
+        name.get(name.trim_end_matches(is_stamp).len()..).unwrap_or_default()
+    }
+
+    /// The `1` of `hangar.log.1`.
+    fn number(&self) -> Option<u32> {
+        self.suffix().strip_prefix('.')?.parse().ok().filter(|number| *number < 10_000)
+    }
+}
+
+/// Oldest first. A rotation's own numbers and dates are exact; times are not: compressing a file makes it look young.
+fn sort(found: &mut [Candidate]) {
+    let dated = |c: &Candidate| c.suffix().bytes().filter(u8::is_ascii_digit).count() >= 8;
+    if found.iter().all(|c| c.number().is_some()) {
+        found.sort_by_key(|c| std::cmp::Reverse(c.number()));
+    } else if found.iter().all(dated) {
+        found.sort_by(|a, b| a.suffix().cmp(b.suffix()));
+    } else {
+        found.sort_by_key(|c| c.modified_ns);
     }
 }
 
 /// The log and what it was rotated into, oldest first, the path's own file last. What cannot be opened is left out: it
 /// is gone again, or not ours to read.
-pub(super) fn candidates(path: &Path) -> Vec<Candidate> {
+///
+/// # Errors
+/// There is something at `path` itself, and it cannot be opened or is no file.
+pub(super) fn candidates(path: &Path) -> io::Result<Vec<Candidate>> {
     let mut found: Vec<Candidate> = Vec::new();
     let target = fs::canonicalize(path).ok();
     for place in [Some(path), target.as_deref().filter(|target| *target != path)].into_iter().flatten() {
@@ -71,14 +116,15 @@ pub(super) fn candidates(path: &Path) -> Vec<Candidate> {
         }
     }
     // The path is opened last: a file that is moved away meanwhile is seen under one name at least.
-    if let Ok(own) = Candidate::open(path, true) {
-        found.retain(|other| other.id != own.id);
-        found.sort_by(|a, b| a.age().cmp(&b.age()));
-        found.push(own);
-    } else {
-        found.sort_by(|a, b| a.age().cmp(&b.age()));
-    }
-    found
+    let own = match Candidate::open(path, true) {
+        Ok(own) => Some(own),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => None,
+        Err(error) => return Err(error),
+    };
+    found.retain(|other| own.as_ref().is_none_or(|own| own.id != other.id));
+    sort(&mut found);
+    found.extend(own);
+    Ok(found)
 }
 
 /// The file at `path` now.
@@ -111,6 +157,7 @@ fn rotated(path: &Path, linked: bool) -> Vec<PathBuf> {
 
 /// `hangar.log.1`, `hangar.log-20261130`, `0.log.20261130-152059`, `hangar-20261130.log`.
 fn is_rotation_of(own: &str, name: &str) -> bool {
+    let name = name.strip_suffix(".gz").unwrap_or(name);
     if let Some(suffix) = name.strip_prefix(own) {
         return suffix.starts_with(['.', '-', '_']) && (suffix.chars().all(is_stamp) || matches!(suffix, ".old" | ".bak" | ".prev"));
     }
