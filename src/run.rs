@@ -128,10 +128,15 @@ fn watch_hangar(
 ) -> anyhow::Result<()> {
     let stop = supervisor.stop();
     if config.hangar.hears_events() {
-        let (signals, stop) = (signals.clone(), stop.clone());
+        let (to_engine, stopped) = (signals.clone(), stop.clone());
         supervisor.task("events", async move {
-            events::follow(client, Jitter::new(), signals, stop.clone()).await;
-            until(&stop).await
+            events::follow(client, Jitter::new(), to_engine, stopped.clone()).await;
+            until(&stopped).await
+        });
+        let (live, to_engine, stopped) = (Arc::clone(live), signals.clone(), stop.clone());
+        supervisor.task("processes", async move {
+            processes::follow("/proc".into(), move || live.process_start(), to_engine, stopped.clone()).await;
+            until(&stopped).await
         });
     }
     if let Some(path) = &config.hangar.log_file {
@@ -141,12 +146,6 @@ fn watch_hangar(
             pass_on(updates, &signals, &stop).await;
             drop(follower);
             Ok::<(), anyhow::Error>(())
-        });
-    } else {
-        let (live, signals, stop) = (Arc::clone(live), signals.clone(), stop.clone());
-        supervisor.task("processes", async move {
-            processes::follow("/proc".into(), move || live.process_start(), signals, stop.clone()).await;
-            until(&stop).await
         });
     }
     Ok(())

@@ -84,7 +84,7 @@ impl Config {
 }
 
 impl Hangar {
-    /// Whether Hangar's event stream is heard.
+    /// Whether Hangar's event stream is heard, and the ends of its processes are looked for.
     #[must_use]
     pub fn hears_events(&self) -> bool {
         match self.events {

@@ -84,7 +84,8 @@ fn hangar<W: Walk>(w: &mut W, h: &mut RawHangar) {
     w.setting("api_key_file", &Nullable(SecretPath), &mut h.api_key_file, doc);
     let doc = "Hangar's --log-file (JSON lines): tells why a server died where REST cannot. null: not read.";
     w.setting("log_file", &Nullable(FilePath), &mut h.log_file, doc);
-    let doc = "Hangar's event stream. auto: only without log_file, since an open socket makes Hangar exit 1 on SIGTERM.";
+    let doc = "Hangar's event stream and, on its machine, the ends of its processes. auto: only without log_file, since an open \
+               stream makes Hangar exit 1 on SIGTERM.";
     w.setting("events", &Word(Events::ALL), &mut h.events, doc);
     let doc = "Pause between two reads of /metrics; a death is seen this late at most.";
     w.setting("poll_interval", &duration(ms(100), mins(5)), &mut h.poll_interval, doc);

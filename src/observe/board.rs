@@ -32,7 +32,8 @@ struct Entry {
 #[derive(Debug, Clone, Copy)]
 struct Event {
     at: Timestamp,
-    dead: Option<Reason>,
+    /// Its death, and when that was.
+    dead: Option<(Reason, Timestamp)>,
 }
 
 impl Entry {
@@ -217,7 +218,7 @@ impl Board {
             return false;
         }
         let dead = match told.what {
-            events::What::Dead(reason) => Some(reason),
+            events::What::Dead(reason) => Some((reason, told.at)),
             events::What::NotDead | events::What::Degraded => None,
             // It says neither how the server is now nor that it is any better.
             events::What::Stopped(_) | events::What::CheckFailed => entry.event.and_then(|last| last.dead),
@@ -361,7 +362,7 @@ fn reading_of(entry: &Entry, log: Option<LogReading>) -> ServerReading {
         rest_not_found: entry.rest_not_found,
         rest_outdated: entry.rest_outdated,
         rest_failed_at: entry.rest_failed_at,
-        events: entry.event.and_then(|event| Some((event.dead?, Provenance::of(Source::Events, event.at)))),
+        events: entry.event.and_then(|event| event.dead).map(|(reason, at)| (reason, Provenance::of(Source::Events, at))),
         given_up_at: entry.given_up_at,
         not_cold_since: entry.not_cold_since,
         log,

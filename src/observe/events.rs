@@ -34,6 +34,9 @@ const RECONNECT_FIRST: Duration = Duration::from_millis(500);
 const RECONNECT_MAX: Duration = Duration::from_secs(30);
 /// A connection that lasted this long was a good one.
 const GOOD_AFTER: Duration = Duration::from_secs(30);
+/// How long Hangar takes to see a closed socket.
+const CLOSED_AFTER: Duration = Duration::from_millis(100);
+const WAKE_MAX: Duration = Duration::from_secs(1);
 /// Where the stream is refused or not there, it is asked for again this seldom: each try may count as a failed authentication.
 const REFUSED_RETRY: Duration = Duration::from_mins(15);
 
@@ -182,7 +185,7 @@ pub async fn follow<T: From<Update> + Send>(client: Arc<HangarClient>, jitter: J
                 Ok((socket, own)) => {
                     complaint = None;
                     tracing::info!(event = "events_open", "Hangar's events are heard");
-                    let end = session(socket, own.as_deref(), &out, &stop).await;
+                    let end = session(socket, own.as_deref(), &client, &out, &stop).await;
                     if out.send(Update::Closed.into()).await.is_err() {
                         return;
                     }
@@ -239,7 +242,13 @@ fn refusal(error: &CallError) -> End {
     }
 }
 
-async fn session<T: From<Update> + Send>(mut socket: Socket, own: Option<&str>, out: &mpsc::Sender<T>, stop: &CancellationToken) -> End {
+async fn session<T: From<Update> + Send>(
+    mut socket: Socket,
+    own: Option<&str>,
+    client: &HangarClient,
+    out: &mpsc::Sender<T>,
+    stop: &CancellationToken,
+) -> End {
     let mut waiting = Waiting::default();
     let mut opened = false;
     loop {
@@ -247,7 +256,7 @@ async fn session<T: From<Update> + Send>(mut socket: Socket, own: Option<&str>, 
             // First, so that nothing that comes in can keep the socket open.
             biased;
             () = stop.cancelled() => {
-                let _ = timeout(WRITE_MAX, socket.close(None)).await;
+                close(socket, client).await;
                 return End::Stopped;
             }
             permit = out.reserve(), if !opened || !waiting.told.is_empty() => {
@@ -277,6 +286,16 @@ async fn session<T: From<Update> + Send>(mut socket: Socket, own: Option<&str>, 
             Heard::Bad(what) => tracing::debug!(what, "an event that cannot be read"),
         }
     }
+}
+
+/// Closes the stream, and wakes Hangar's side of it: that waits for its next event, up to 55 s, before it looks whether
+/// anybody listens, and keeps Hangar from ending for as long. Where keys are checked, a call with ours is such an event.
+async fn close(mut socket: Socket, client: &HangarClient) {
+    let subscribe = serde_json::json!({"type": "subscribe", "event_types": ["AuthenticationSucceeded"]}).to_string();
+    let _ = write(&mut socket, subscribe).await;
+    let _ = timeout(WRITE_MAX, socket.close(None)).await;
+    sleep(CLOSED_AFTER).await;
+    let _ = timeout(WAKE_MAX, client.system()).await;
 }
 
 async fn write(socket: &mut Socket, text: String) -> Result<(), String> {

@@ -278,7 +278,7 @@ pub struct Heard {
     /// The last known ones: one that is active still holds while Alertmanager cannot be asked.
     last: Option<Arc<Silences>>,
     /// Good or bad, something was heard of Alertmanager.
-    heard: bool,
+    any: bool,
     /// Its last answer, unless a failure came after it.
     known_at: Option<Timestamp>,
 }
@@ -286,7 +286,7 @@ pub struct Heard {
 impl Heard {
     /// Takes an update in.
     pub fn hear(&mut self, update: Update, now: Timestamp) {
-        self.heard = true;
+        self.any = true;
         match update {
             Update::Known(silences) => {
                 self.last = Some(silences);
@@ -299,7 +299,7 @@ impl Heard {
     /// Nothing was heard of Alertmanager yet, neither good nor bad.
     #[must_use]
     pub const fn is_awaited(&self) -> bool {
-        !self.heard
+        !self.any
     }
 
     /// Whether the silences are known now.

@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::history::Incident;
 use super::limits::Policy;
 use super::reason::{Provenance, Reason, Source};
-use super::snapshot::{HangarReading, RestReading, ServerReading, Snapshot, State, StopReason};
+use super::snapshot::{HangarReading, LogReading, RestReading, ServerReading, Snapshot, State, StopReason};
 
 /// What one server is, as far as it can be known now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -189,10 +189,11 @@ fn blocked(server: &ServerReading, now: Timestamp) -> Option<Provenance> {
     let since_it_worked = |at: Timestamp| server.last_healthy.is_none_or(|healthy| healthy.duration_since(at) <= SAME_MOMENT);
     let blocks = |(reason, told): &&(Reason, Provenance)| *reason == Reason::CapabilityBlocked && since_it_worked(told.at);
     let told = [server.events.as_ref(), from_log].into_iter().flatten().find(blocks);
-    match told {
-        Some((_, provenance)) => Some(provenance.clone()),
-        None => server.log.as_ref().filter(|l| l.capability_blocked).map(|_| Provenance::of(Source::Log, now)),
+    if let Some((_, provenance)) = told {
+        return Some(provenance.clone());
     }
+    let stands = |l: &&LogReading| l.capability_blocked && l.dead.as_ref().is_none_or(|(_, told)| since_it_worked(told.at));
+    server.log.as_ref().filter(stands).map(|_| Provenance::of(Source::Log, now))
 }
 
 /// How long a failed REST read is left alone before the next try.

@@ -15,5 +15,6 @@ mod e2e;
 mod hangar;
 mod log;
 mod policy;
+mod seeing;
 mod server;
 mod support;

@@ -163,6 +163,11 @@ impl Medic {
         assert!(done.is_ok_and(|s| s.success()), "prlimit (util-linux) is needed");
     }
 
+    /// The port it listens on now.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     // --- asking it ---------------------------------------------------------
 
     pub fn get(&self, path: &str) -> Value {
