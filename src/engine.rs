@@ -50,6 +50,8 @@ const ROUNDS_MAX: usize = 64;
 const WAKE_READ_EVERY: Duration = Duration::from_secs(1);
 /// The wall clock runs away from the monotonic one by at most this between two turns, or it stepped.
 const CLOCK_STEP: SignedDuration = SignedDuration::from_millis(500);
+/// A failed list is asked for again at once this often; then with the next good read of the metrics.
+const LIST_RETRIES: u32 = 2;
 /// A log that refused a write is tried again after this.
 const LOG_RETRY: Duration = Duration::from_secs(1);
 /// How long a shutdown waits for what is under way.
@@ -103,6 +105,7 @@ pub struct Engine {
     list_wanted: bool,
     /// The last list failed: another one is owed once Hangar is read again.
     list_owed: bool,
+    lists_failed: u32,
     prometheus_said: Vec<String>,
     disagreements: Disagreements,
     version: version::Told,
@@ -148,6 +151,7 @@ impl Engine {
             last_list: None,
             list_wanted: false,
             list_owed: false,
+            lists_failed: 0,
             prometheus_said: Vec::new(),
             disagreements: Disagreements::default(),
             version: version::Told::default(),
@@ -374,8 +378,15 @@ impl Engine {
                 self.listing = false;
                 self.count(ReadKind::List, result.as_ref().err());
                 match result {
-                    Ok(list) => list.servers.into_iter().for_each(|(id, reading)| self.board.listed(&id, reading)),
+                    Ok(list) => {
+                        self.lists_failed = 0;
+                        list.servers.into_iter().for_each(|(id, reading)| self.board.listed(&id, reading));
+                    }
                     Err(error) => {
+                        // Whatever it was wanted for is still unseen. Soon again, then when Hangar is read again.
+                        self.lists_failed = self.lists_failed.saturating_add(1);
+                        self.list_wanted |=
+                            self.lists_failed <= LIST_RETRIES && !matches!(error.fault, Fault::Auth(_) | Fault::Forbidden { .. });
                         self.list_owed = true;
                         self.complain(&error);
                     }
@@ -469,7 +480,7 @@ impl Engine {
                 self.board.rest(&action.mcp_server, reading);
             }
         } else {
-            self.board.acted_on(&action.mcp_server);
+            self.board.news_of(&action.mcp_server);
             self.read(&Read::Metrics);
         }
     }

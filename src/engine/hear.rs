@@ -75,9 +75,10 @@ impl Engine {
                     self.board.events_lost();
                     self.want_list();
                 }
-                let worth = told.iter().map(|t| self.board.event(t)).fold(false, |any, worth| any | worth);
-                if worth {
-                    self.want_list();
+                for told in &told {
+                    if self.board.event(told) {
+                        self.maybe_dead(&told.mcp_server);
+                    }
                 }
             }
         }
@@ -103,9 +104,23 @@ impl Engine {
         let path = self.parts.log_file.as_deref();
         let hash = |s: &crate::observe::log::ServerState| path.and_then(|path| line::sha256(path, s.file, s.offset));
         let died = self.board.log(&update.servers, &hash);
-        let told = died || update.told.iter().any(|t| matches!(t.what, Change::StdoutEof));
         self.log_caught_up |= update.caught_up || self.log_trouble.is_some();
-        if told && self.log_caught_up {
+        if !self.log_caught_up {
+            return;
+        }
+        for id in &died {
+            self.maybe_dead(id);
+        }
+        if update.told.iter().any(|t| matches!(t.what, Change::StdoutEof)) {
+            self.want_list();
+        }
+    }
+
+    /// A server that is watched already is read by itself; of any other the list tells.
+    fn maybe_dead(&mut self, id: &str) {
+        if self.history.open.contains_key(id) {
+            self.board.news_of(id);
+        } else {
             self.want_list();
         }
     }

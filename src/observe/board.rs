@@ -172,8 +172,8 @@ impl Board {
         self.servers.entry(id.to_owned()).or_default().rest_failed_at = Some(at);
     }
 
-    /// Something was sent to this server: what REST said before says nothing any more.
-    pub fn acted_on(&mut self, id: &str) {
+    /// Something was sent to this server, or is heard of it: what REST said before says nothing any more.
+    pub fn news_of(&mut self, id: &str) {
         if let Some(entry) = self.servers.get_mut(id) {
             entry.rest_outdated = true;
         }
@@ -211,7 +211,7 @@ impl Board {
     }
 
     /// One of Hangar's events. They come in any order, and late: an older one than the last says nothing.
-    /// Returns whether it is worth a look at Hangar's list.
+    /// Returns whether it may be a new death.
     pub fn event(&mut self, told: &events::Told) -> bool {
         let entry = self.servers.entry(told.mcp_server.clone()).or_default();
         if entry.event.is_some_and(|last| told.at < last.at) {
@@ -226,10 +226,7 @@ impl Board {
         entry.event = Some(Event { at: told.at, dead });
         // A REST answer from before the event cannot know of it.
         entry.rest_outdated |= entry.rest.as_ref().is_some_and(|rest| rest.at <= told.at);
-        match told.what {
-            events::What::Dead(_) | events::What::Stopped(_) | events::What::CheckFailed => true,
-            events::What::NotDead | events::What::Degraded => self.suspects.contains(&told.mcp_server),
-        }
+        !matches!(told.what, events::What::NotDead | events::What::Degraded)
     }
 
     /// The event stream was interrupted, or dropped something: what it told may have been undone unheard.
@@ -245,14 +242,16 @@ impl Board {
     }
 
     /// What the log says against each server at its end; its silence about the others says something too from now on.
-    /// `hash` gives the hash of a line. Returns whether a death is new.
-    pub fn log(&mut self, servers: &[ServerState], hash: &dyn Fn(&ServerState) -> Option<String>) -> bool {
+    /// `hash` gives the hash of a line. Returns the servers of which it tells a new death.
+    pub fn log(&mut self, servers: &[ServerState], hash: &dyn Fn(&ServerState) -> Option<String>) -> Vec<String> {
         let before = self.log.take().unwrap_or_default();
         let reading = |s: &ServerState| log_reading(s, before.get(&s.mcp_server), hash);
         let now: BTreeMap<String, LogReading> = servers.iter().map(|s| (s.mcp_server.clone(), reading(s))).collect();
-        let fresh = now.iter().any(|(id, reading)| reading.dead.is_some() && before.get(id).is_none_or(|b| b.dead != reading.dead));
+        let died =
+            |(id, reading): &(&String, &LogReading)| reading.dead.is_some() && before.get(*id).is_none_or(|b| b.dead != reading.dead);
+        let died = now.iter().filter(died).map(|(id, _)| id.clone()).collect();
         self.log = Some(now);
-        fresh
+        died
     }
 
     /// What the log says of this server; `None` where no log is read.

@@ -13,18 +13,22 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::clock;
+
 /// A look at every child this often ...
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const LOOK_EVERY: Duration = Duration::from_millis(40);
 /// ... but looking takes at most one part in this many of one core.
 const IDLE_SHARE: u32 = 50;
+/// New children are looked for this often: each thread of Hangar's has a list of its own.
+const LIST_EVERY: Duration = Duration::from_secs(1);
 /// While Hangar's process is not found.
 const SEARCH_EVERY: Duration = Duration::from_secs(2);
 /// Hangar tells when it loaded its metrics, which is this long after its process began, at most.
 const LOADS_WITHIN: SignedDuration = SignedDuration::from_secs(60);
 /// Its clock and the kernel's differ by this much at most.
-const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_secs(2);
-/// Processes that may be the one.
-const CANDIDATES_MAX: usize = 8;
+const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_millis(500);
+/// Two that began within this time of each other cannot be told apart, and both are watched.
+const SAME_START: SignedDuration = SignedDuration::from_millis(50);
 /// `USER_HZ`, which every Linux that we run on fixes at 100.
 const TICKS_PER_SECOND: i64 = 100;
 
@@ -39,6 +43,7 @@ pub struct Watched {
     started: Option<Timestamp>,
     hangars: Vec<u32>,
     children: BTreeSet<u32>,
+    listed: Option<Instant>,
     searched: Option<Instant>,
 }
 
@@ -46,24 +51,33 @@ impl Watched {
     /// `proc` is `/proc`.
     #[must_use]
     pub fn new(proc: &Path) -> Self {
-        Self { proc: proc.to_owned(), started: None, hangars: Vec::new(), children: BTreeSet::new(), searched: None }
+        Self { proc: proc.to_owned(), started: None, hangars: Vec::new(), children: BTreeSet::new(), listed: None, searched: None }
     }
 
     /// Looks once. True if a child that ran at the last look has ended. `started` is what Hangar tells of its start.
-    pub fn look(&mut self, started: Option<Timestamp>) -> bool {
+    pub fn look(&mut self, started: Option<Timestamp>, now: Timestamp) -> bool {
         if self.started != started {
             *self = Self { started, ..Self::new(&self.proc) };
         }
+        let before = self.children.len();
+        self.children.retain(|pid| runs(&self.proc, *pid));
+        let ended = self.children.len() < before;
+        if self.listed.is_none_or(|at| at.elapsed() >= LIST_EVERY) {
+            self.list(now);
+        }
+        // Where Hangar itself is gone its children are too; that is no news of theirs.
+        ended && self.hangars.iter().any(|pid| runs(&self.proc, *pid))
+    }
+
+    fn list(&mut self, now: Timestamp) {
+        self.listed = Some(Instant::now());
         self.hangars.retain(|pid| runs(&self.proc, *pid));
         if self.hangars.is_empty() {
             self.children.clear();
-            self.search();
+            self.search(now);
         }
-        let now: BTreeSet<u32> =
-            self.hangars.iter().flat_map(|pid| children(&self.proc, *pid)).filter(|pid| runs(&self.proc, *pid)).collect();
-        let ended = self.children.difference(&now).next().is_some();
-        self.children = now;
-        ended
+        let all = self.hangars.iter().flat_map(|pid| children(&self.proc, *pid));
+        self.children.extend(all.filter(|pid| runs(&self.proc, *pid)));
     }
 
     /// Whether Hangar's process is seen.
@@ -72,20 +86,24 @@ impl Watched {
         !self.hangars.is_empty()
     }
 
-    fn search(&mut self) {
+    fn search(&mut self, now: Timestamp) {
         let Some(started) = self.started else { return };
         if self.searched.is_some_and(|at| at.elapsed() < SEARCH_EVERY) {
             return;
         }
         self.searched = Some(Instant::now());
-        let Some(boot) = boot_time(&self.proc) else { return };
+        let Some(boot) = boot_time(&self.proc, now) else { return };
         let pids = fs::read_dir(&self.proc).into_iter().flatten().flatten().filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok());
-        let is_it = |pid: &u32| {
-            let began = stat(&self.proc, *pid).map(|stat| boot + SignedDuration::from_millis(stat.start_ticks * 1000 / TICKS_PER_SECOND));
-            let in_time = began.is_some_and(|at| at <= started + CLOCKS_DIFFER && at >= started - LOADS_WITHIN - CLOCKS_DIFFER);
-            in_time && is_hangar(&self.proc, *pid)
+        let took = |pid: u32| {
+            let ticks = stat(&self.proc, pid)?.start_ticks;
+            let took = started.duration_since(boot + SignedDuration::from_millis(ticks * 1000 / TICKS_PER_SECOND));
+            ((-CLOCKS_DIFFER..=LOADS_WITHIN).contains(&took) && is_hangar(&self.proc, pid)).then_some((took, pid))
         };
-        self.hangars = pids.filter(is_it).take(CANDIDATES_MAX).collect();
+        let mut found: Vec<(SignedDuration, u32)> = pids.filter_map(took).collect();
+        found.sort_unstable();
+        // Where several run on one machine, it is the one that had just begun.
+        let first = found.first().map_or(SignedDuration::ZERO, |(took, _)| *took);
+        self.hangars = found.into_iter().take_while(|(took, _)| *took - first <= SAME_START).map(|(_, pid)| pid).collect();
     }
 }
 
@@ -104,7 +122,7 @@ pub async fn follow<T: From<Ended> + Send>(
             () = tokio::time::sleep(wait) => {}
         }
         let begun = Instant::now();
-        let ended = watched.look(started());
+        let ended = watched.look(started(), clock::now());
         wait = if watched.sees_hangar() { LOOK_EVERY.max(begun.elapsed() * IDLE_SHARE) } else { SEARCH_EVERY };
         if ended && out.send(Ended.into()).await.is_err() {
             return;
@@ -147,23 +165,23 @@ fn is_hangar(proc: &Path, pid: u32) -> bool {
     })
 }
 
-fn boot_time(proc: &Path) -> Option<Timestamp> {
-    let text = fs::read_to_string(proc.join("stat")).ok()?;
-    let seconds = text.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
-    Timestamp::from_second(seconds).ok()
+fn boot_time(proc: &Path, now: Timestamp) -> Option<Timestamp> {
+    let text = fs::read_to_string(proc.join("uptime")).ok()?;
+    let up: f64 = text.split_ascii_whitespace().next()?.parse().ok()?;
+    now.checked_sub(SignedDuration::try_from_secs_f64(up).ok()?).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A `/proc` of files: Hangar is process 10, booted at 1,000,000, started 50 s later.
+    /// A `/proc` of files: booted at 1,000,000, 100 s ago; Hangar is process 10, begun 50 s after that.
     struct Proc(tempfile::TempDir);
 
     impl Proc {
         fn new() -> Self {
             let proc = Self(tempfile::tempdir().unwrap());
-            proc.write("stat", "cpu 1 2 3\nbtime 1000000\n");
+            proc.write("uptime", "100.00 350.12\n");
             proc.process(10, "(mcp-hangar) S)", "/v/bin/python3\0/v/bin/mcp-hangar\0serve\0", 5_000);
             proc.write("10/task/10/children", "");
             proc
@@ -186,6 +204,10 @@ mod tests {
         }
     }
 
+    fn now() -> Timestamp {
+        Timestamp::from_second(1_000_100).unwrap()
+    }
+
     fn started(seconds: i64) -> Option<Timestamp> {
         Timestamp::from_second(1_000_000 + seconds).ok()
     }
@@ -196,16 +218,17 @@ mod tests {
         let mut watched = Watched::new(proc.0.path());
         proc.child(20, 'S');
         proc.write("10/task/11/children", "20 ");
-        assert!(!watched.look(started(52)));
+        assert!(!watched.look(started(52), now()));
         assert!(watched.sees_hangar());
         proc.child(21, 'R');
         proc.write("10/task/10/children", "21 ");
-        assert!(!watched.look(started(52)), "a new child");
+        watched.listed = None;
+        assert!(!watched.look(started(52), now()), "a new child");
         proc.child(20, 'Z');
-        assert!(watched.look(started(52)), "a zombie");
-        assert!(!watched.look(started(52)), "once");
+        assert!(watched.look(started(52), now()), "a zombie");
+        assert!(!watched.look(started(52), now()), "once");
         fs::remove_dir_all(proc.0.path().join("21")).unwrap();
-        assert!(watched.look(started(52)), "gone");
+        assert!(watched.look(started(52), now()), "gone");
     }
 
     #[test]
@@ -215,13 +238,20 @@ mod tests {
         proc.write("10/task/10/children", "20");
         for wrong in [started(10), started(500), None] {
             let mut watched = Watched::new(proc.0.path());
-            assert!(!watched.look(wrong) && !watched.sees_hangar(), "{wrong:?}");
+            assert!(!watched.look(wrong, now()) && !watched.sees_hangar(), "{wrong:?}");
         }
+        // Another one that began earlier, with a child that ends.
+        proc.process(9, "(mcp-hangar)", "python3\0-m\0mcp_hangar\0", 4_000);
+        proc.write("9/task/9/children", "30");
+        proc.child(30, 'S');
         let mut watched = Watched::new(proc.0.path());
-        watched.look(started(52));
+        watched.look(started(52), now());
+        proc.child(30, 'Z');
+        assert!(!watched.look(started(52), now()), "a neighbour's child");
         fs::remove_dir_all(proc.0.path().join("10")).unwrap();
-        assert!(!watched.look(started(52)) && !watched.sees_hangar());
+        watched.listed = None;
+        assert!(!watched.look(started(52), now()) && !watched.sees_hangar());
         let mut nothing = Watched::new(&proc.0.path().join("none"));
-        assert!(!nothing.look(started(52)));
+        assert!(!nothing.look(started(52), now()));
     }
 }

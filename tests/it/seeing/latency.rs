@@ -36,11 +36,15 @@ fn measure(w: &World, id: &str) -> Duration {
         if w.hangar.starts(id) > starts {
             let detail: Value = w.hangar.detail(id);
             if detail["state"] == "ready" && detail["alive"] == true {
-                return begun.elapsed();
+                let took = begun.elapsed();
+                if took > Duration::from_secs(2) {
+                    println!("{id} took {took:?}\n{}", w.medic.report());
+                }
+                return took;
             }
         }
         assert!(begun.elapsed() < Duration::from_secs(30), "{id} does not come back\n{}", w.medic.report());
-        std::thread::sleep(Duration::from_millis(2));
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 

@@ -171,7 +171,7 @@ impl<'a> Medic<'a> {
             }
             Signal::EventsLost => self.board.events_lost(),
             Signal::Log(until) => {
-                if self.board.log(&log(self.world, *until), &|_| None) {
+                if !self.board.log(&log(self.world, *until), &|_| None).is_empty() {
                     self.hear(&Signal::List);
                 }
             }
