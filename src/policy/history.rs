@@ -319,7 +319,9 @@ impl History {
         let opened = OpenedAt { at: record.at, mcp_server: mcp_server.clone(), incident_id: incident_id.clone(), recovered: false };
         self.opened.push_back(opened);
         self.closed.remove(mcp_server);
-        self.open.insert(mcp_server.clone(), incident);
+        if let Some(replaced) = self.open.insert(mcp_server.clone(), incident) {
+            self.end_acted(&replaced, record.at);
+        }
     }
 
     fn incident_closed(&mut self, at: Timestamp, incident_id: &str, how: Closed, why: &str) {
@@ -331,10 +333,20 @@ impl History {
             opened.recovered = how == Closed::Recovered;
         }
         if let Some(mut incident) = self.open.remove(server) {
+            self.end_acted(&incident, at);
             incident.closed = Some((how, at, why.to_owned()));
             self.closed.insert(server.to_owned(), incident);
         }
         self.seen_dead.remove(server);
+    }
+
+    /// With its incident an attempt is over, whatever is on record of it: its budget runs out like any other's.
+    fn end_acted(&mut self, incident: &Incident, at: Timestamp) {
+        for acted in self.acted.iter_mut().filter(|a| a.ended_at.is_none()) {
+            if incident.attempts.iter().any(|attempt| attempt.attempt_id == acted.attempt_id) {
+                acted.ended_at = Some(at);
+            }
+        }
     }
 
     fn attempt_opened(&mut self, record: &Record) {
