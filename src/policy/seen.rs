@@ -57,7 +57,7 @@ pub fn seen_closely(policy: &Policy, hangar: &HangarReading, incident: &Incident
 /// REST reads cold, and the metrics that count stops are from before: it may be somebody's stop.
 #[must_use]
 pub fn cold_unexplained(hangar: &HangarReading, server: &ServerReading) -> bool {
-    let cold_at = server.rest.as_ref().filter(|r| r.state == State::Cold).map(|r| r.at);
+    let cold_at = server.rest.as_ref().filter(|r| r.state == State::Cold && !server.rest_outdated).map(|r| r.at);
     cold_at.is_some_and(|at| hangar.read_at.is_none_or(|read| read < at))
 }
 
