@@ -199,7 +199,7 @@ impl<'a> Climber<'a> {
             let up_again = server.gauge == Some(State::Ready) && self.history.orders.contains_key(id);
             let watched = incident.is_some() || up_again || super::seen::suspect(self.policy, server, self.now);
             let unseen = !looked_since(&snapshot.hangar, server, acted_at, self.now);
-            if incident.is_some() && cold_unexplained(&snapshot.hangar, server) {
+            if incident.is_some() && cold_unexplained(&snapshot.hangar, server, self.now) {
                 self.read(Read::Metrics);
             }
             if watched && (unseen || self.rest_outdated(server)) && self.may_read(server) {
