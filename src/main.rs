@@ -9,7 +9,7 @@ use clap::Parser;
 use hangar_medic::attempt_log::{AttemptLog, Store};
 use hangar_medic::cli::args::{AttemptsCommand, INVALID, IncidentState, IncidentsCommand, LadderArgs, OK, RunArgs};
 use hangar_medic::cli::client::Medic;
-use hangar_medic::cli::{Cli, Command, attempts, check_config, classify, incidents, ladder};
+use hangar_medic::cli::{Cli, Command, attempts, check_config, classify, incidents, ladder, playbook};
 use hangar_medic::{config, policy, run, telemetry};
 
 /// Few threads: one runs the engine, the other the server.
@@ -41,6 +41,9 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::CheckConfig(args) => return Ok(check_config::run(&args, &mut out, &mut std::io::stderr().lock())?),
         Command::Classify(args) => classify::run(&args, &mut out)?,
         Command::Ladder(args) => return print_ladder(&args, &mut out),
+        Command::Recommend(args) => return Ok(playbook::run_recommend(&args, &mut out, &mut std::io::stderr().lock())?),
+        Command::Assess(args) => return Ok(playbook::run_assess(&args, &mut out, &mut std::io::stderr().lock())?),
+        Command::RecoveryMetrics(args) => return Ok(playbook::run_recovery_metrics(&args, &mut out, &mut std::io::stderr().lock())?),
         Command::Incidents(command) => block_on(print_incidents(command, &mut out))??,
         Command::Attempts(command) => return block_on(attempts_command(command, &mut out))?,
     }
