@@ -53,6 +53,12 @@ pub enum Command {
     Assess(AssessArgs),
     /// Tell how often a full restart was spared, over a log of attempts
     RecoveryMetrics(RecoveryMetricsArgs),
+    /// Ask a running daemon for break-glass: one action on one target, once, for a short time
+    BreakGlass(BreakGlassArgs),
+    /// End the hold of a server that was stopped deliberately, at a running daemon
+    Resume(ResumeArgs),
+    /// Answer an agent's questions as an MCP server over stdio
+    Mcp(McpArgs),
     /// The incidents of a running daemon
     #[command(subcommand)]
     Incidents(IncidentsCommand),
@@ -229,6 +235,67 @@ pub struct DaemonArgs {
     /// Address of the running daemon
     #[arg(long = "medic.url", value_name = "URL", default_value = DEFAULT_MEDIC_URL)]
     pub medic_url: String,
+}
+
+/// `break-glass`.
+#[derive(Debug, Args)]
+#[command(after_help = "Granted only where HANGAR_MEDIC_BREAKGLASS_AUTHORIZATION is set for the daemon, and only what the class\n\
+    matrix permits the token's role. Exit codes: 0 granted, 3 refused.")]
+pub struct BreakGlassArgs {
+    /// The action that is to be opened
+    #[arg(long = "action", value_name = "CLASS", value_parser = words(Rung::ALL, Rung::as_str))]
+    pub action: Rung,
+    /// What it is to be done to
+    #[arg(long = "target", value_name = "TARGET")]
+    pub target: String,
+    /// Why, for whoever reads the record
+    #[arg(long = "reason", value_name = "TEXT")]
+    pub reason: String,
+    /// How long the grant lasts, at most 15m
+    #[arg(long = "duration", value_name = "DURATION", default_value = "10m")]
+    pub duration: String,
+    /// File with the bearer token of a principal
+    #[arg(long = "token-file", value_name = "FILE")]
+    pub token_file: PathBuf,
+    #[command(flatten)]
+    pub daemon: DaemonArgs,
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// `resume`.
+#[derive(Debug, Args)]
+pub struct ResumeArgs {
+    /// The server's id
+    #[arg(value_name = "SERVER")]
+    pub server: String,
+    /// Why, for whoever reads the record
+    #[arg(long = "reason", value_name = "TEXT")]
+    pub reason: String,
+    /// File with the bearer token of a principal
+    #[arg(long = "token-file", value_name = "FILE")]
+    pub token_file: PathBuf,
+    #[command(flatten)]
+    pub daemon: DaemonArgs,
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// `mcp`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Speaks MCP on stdin and stdout; its own log, if any, goes to stderr. Without --token-file only the questions are\n\
+    answered that need no daemon: ladder, recommend_actions, assess_escalation, recovery_metrics over given attempts."
+)]
+pub struct McpArgs {
+    /// File with the bearer token of a principal: the running daemon is asked as that one
+    #[arg(long = "token-file", value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// Take class matrix and rungs of this configuration; none: the defaults
+    #[arg(long = "config.file", value_name = "FILE")]
+    pub config_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub daemon: DaemonArgs,
 }
 
 /// The store that is read, with or without a running daemon.
