@@ -42,6 +42,8 @@ const SEEN_DEAD_EVERY: SignedDuration = SignedDuration::from_secs(30);
 const ROUNDS_MAX: usize = 64;
 /// Reads of the whole list or of the metrics, whatever wakes us: at most one in this time.
 const WAKE_READ_EVERY: Duration = Duration::from_secs(1);
+/// The wall clock runs away from the monotonic one by at most this between two turns, or it stepped.
+const CLOCK_STEP: SignedDuration = SignedDuration::from_millis(500);
 /// A log that refused a write is tried again after this.
 const LOG_RETRY: Duration = Duration::from_secs(1);
 /// How long a shutdown waits for what is under way.
@@ -105,6 +107,8 @@ pub struct Engine {
     last_list: Option<Instant>,
     list_wanted: bool,
     log_caught_up: bool,
+    /// The two clocks, when they were last compared.
+    clocks: (Instant, Timestamp),
     log_counts: TailCounts,
     log_trouble: Option<String>,
     seen_dead_saved: Option<Timestamp>,
@@ -143,6 +147,7 @@ impl Engine {
             last_list: None,
             list_wanted: false,
             log_caught_up,
+            clocks: (Instant::now(), clock::now()),
             log_counts: TailCounts::default(),
             log_trouble: None,
             seen_dead_saved: None,
@@ -207,6 +212,7 @@ impl Engine {
 
     /// One turn: read what is due, then plan until there is nothing more to write down, then act.
     async fn turn(&mut self) -> Option<Timestamp> {
+        self.compare_clocks();
         self.read_what_is_due();
         if !self.flush().await || !self.log_caught_up {
             self.publish(&Plan::default(), &self.snapshot(clock::now()));
@@ -237,6 +243,19 @@ impl Engine {
         }
         tracing::error!(rounds = ROUNDS_MAX, "bookkeeping does not come to rest; nothing is done until something changes");
         None
+    }
+
+    /// A step of the wall clock makes old readings look young: after one nothing is known until it is read again.
+    fn compare_clocks(&mut self) {
+        let (instant, wall) = (Instant::now(), clock::now());
+        let ran = SignedDuration::try_from(instant - self.clocks.0).unwrap_or(SignedDuration::MAX);
+        let drift = wall.duration_since(self.clocks.1).saturating_sub(ran);
+        self.clocks = (instant, wall);
+        if drift.abs() > CLOCK_STEP {
+            tracing::warn!(event = "clock_stepped", seconds = drift.as_secs_f64(), "the wall clock stepped: everything is read again");
+            self.board.clock_stepped();
+            self.next_poll = instant;
+        }
     }
 
     fn snapshot(&self, now: Timestamp) -> Snapshot {
@@ -369,7 +388,7 @@ impl Engine {
         }
         self.log_trouble = update.trouble;
         let told = self.board.log(&update.servers) || update.told.iter().any(|t| matches!(t.what, Change::StdoutEof));
-        self.log_caught_up |= update.counts.lag_bytes == 0 || self.log_trouble.is_some();
+        self.log_caught_up |= update.caught_up || self.log_trouble.is_some();
         if told && self.log_caught_up {
             self.want_list();
         }
@@ -559,7 +578,8 @@ impl Engine {
         let ill = |id: &String| {
             let server = snapshot.servers.get(id)?;
             let seen = seen(&self.parts.policy, &snapshot.hangar, server, now);
-            (!matches!(seen, Seen::Unknown | Seen::Healthy | Seen::Gone)).then(|| id.clone())
+            // Cold tells nothing of illness: that is what a restart leaves of every server.
+            (!matches!(seen, Seen::Unknown | Seen::Healthy | Seen::Cold | Seen::Gone)).then(|| id.clone())
         };
         let ids: Vec<String> = self.history.open.keys().filter_map(ill).collect();
         let before = self.history.seen_dead.len();
@@ -612,6 +632,7 @@ fn opened(action: &Action) -> Body {
         action: action.rung,
         why: action.why.clone(),
         slow_retry: action.slow_retry,
+        process_start: action.process_start,
     }
 }
 

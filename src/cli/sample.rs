@@ -24,8 +24,15 @@ fn attempt(history: &mut History, second: i64, n: u32, action: Rung, settled: Op
     let incident_id = "api.1".to_owned();
     let attempt_id = format!("{incident_id}.{n}");
     let why = format!("{action} is next");
-    let opened =
-        Body::AttemptOpened { attempt_id: attempt_id.clone(), incident_id, mcp_server: "api".into(), action, why, slow_retry: false };
+    let opened = Body::AttemptOpened {
+        attempt_id: attempt_id.clone(),
+        incident_id,
+        mcp_server: "api".into(),
+        action,
+        why,
+        slow_retry: false,
+        process_start: None,
+    };
     apply(history, second, opened);
     let mut evidence = BTreeMap::new();
     if action == Rung::CapabilityRefresh {

@@ -101,6 +101,14 @@ impl Board {
         self.failed_since.get_or_insert(at);
     }
 
+    /// The wall clock stepped, or the machine slept: how old anything is cannot be told any more, so nothing is known.
+    pub fn clock_stepped(&mut self) {
+        self.hangar.read_at = None;
+        for entry in self.servers.values_mut() {
+            entry.rest_outdated |= entry.rest.is_some();
+        }
+    }
+
     /// A REST answer for one server.
     pub fn server(&mut self, id: &str, detail: ServerDetail) {
         self.hangar.read_forbidden = false;

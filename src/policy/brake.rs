@@ -8,6 +8,7 @@ use super::history::{History, Incident, OpenedAt};
 use super::hold::Hold;
 use super::ladder::Rung;
 use super::limits::Policy;
+use super::reason::Reason;
 use super::when::after;
 
 /// Held by a brake, until then if that is known, and why in words.
@@ -88,15 +89,19 @@ impl Storm {
         let recovered = history.opened.iter().filter(|o| o.recovered && members.contains(&o.incident_id)).count();
         // One that was exhausted without a try of ours (it died again on the last rung) proves nothing.
         let tried = |i: &Incident| i.attempts.iter().any(|a| !a.action.only_looks() && a.spends_rung());
-        let canary_failed = recovered == 0 && open.iter().any(|i| i.exhausted_at.is_some() && tried(i));
+        // Nor does one that a person must decide on by now: it would never be proved.
+        let out = |i: &Incident| i.reason == Reason::CapabilityBlocked || history.orders.contains_key(&i.mcp_server);
+        let canary_failed = recovered == 0 && open.iter().any(|i| i.exhausted_at.is_some() && tried(i) && !out(i));
         // One canary; then as many at once as have been proved, so that the release doubles at most.
         let places = recovered.max(1);
-        let allowed = if canary_failed {
-            open.iter().filter(|i| i.exhausted_at.is_some() || i.open_attempt().is_some()).map(|i| i.incident_id.clone()).collect()
+        let mut allowed: BTreeSet<String> = if canary_failed {
+            open.iter().filter(|i| i.open_attempt().is_some()).map(|i| i.incident_id.clone()).collect()
         } else {
             let at_work = |i: &&&Incident| i.exhausted_at.is_none() && able(i);
             open.iter().filter(at_work).take(places).map(|i| i.incident_id.clone()).collect()
         };
+        // What is exhausted goes on with its slow retries alone: one of them may end the storm.
+        allowed.extend(open.iter().filter(|i| i.exhausted_at.is_some()).map(|i| i.incident_id.clone()));
         Self { members, allowed, canary_failed }
     }
 
@@ -163,14 +168,15 @@ impl<'a> Budgets<'a> {
         let mut budgets = Self::default();
         for acted in &history.acted {
             // A record from the future (a clock stepped back) counts: when in doubt, hold.
-            let age = now.duration_since(acted.at);
+            let age = acted.age(now);
+            let at = acted.ended_at.unwrap_or(now);
             if age < policy.budgets.starts_window {
-                let entry = budgets.by_server.entry(acted.mcp_server.as_str()).or_insert((0, acted.at));
-                entry.0 += 1;
+                let entry = budgets.by_server.entry(acted.mcp_server.as_str()).or_insert((0, at));
+                *entry = (entry.0 + 1, entry.1.min(at));
             }
             if age < policy.budgets.actions_window {
                 budgets.actions += 1;
-                budgets.oldest_action.get_or_insert(acted.at);
+                budgets.oldest_action = Some(budgets.oldest_action.map_or(at, |oldest| oldest.min(at)));
             }
         }
         budgets.in_flight = history.open.values().filter(|i| i.open_attempt().is_some()).count();
@@ -212,3 +218,6 @@ impl<'a> Budgets<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

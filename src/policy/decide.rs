@@ -139,11 +139,21 @@ fn spent(attempts_max: usize, incident: &Incident, rung: Rung, seen: &Seen) -> b
     }
 }
 
+/// What a slow retry does: a start, or for a server that is up and does not work a restart, since a start would do nothing there.
+#[must_use]
+pub fn slow_retry_rung(policy: &Policy, seen: &Seen) -> Option<Rung> {
+    let rung = match seen {
+        Seen::NotSeenHealthy | Seen::Degraded(_) | Seen::Initializing(_) => Rung::WorkerRestart,
+        Seen::Unknown | Seen::Healthy | Seen::Down | Seen::Dead | Seen::Cold | Seen::Gone => Rung::SessionReconnect,
+    };
+    policy.rung(rung).map(|limits| limits.action)
+}
+
 /// When the next slow retry of an exhausted incident is due; `None` = never.
 #[must_use]
 pub fn next_slow_retry(policy: &Policy, incident: &Incident) -> Option<Timestamp> {
     let exhausted_at = incident.exhausted_at?;
-    if policy.exhausted_retry.is_zero() || incident.reason == Reason::CapabilityBlocked || policy.rung(Rung::SessionReconnect).is_none() {
+    if policy.exhausted_retry.is_zero() || incident.reason == Reason::CapabilityBlocked {
         return None;
     }
     // Of a climb too: a new reason may have led back to the ladder after the incident was exhausted.
@@ -157,3 +167,6 @@ pub fn next_slow_retry(policy: &Policy, incident: &Incident) -> Option<Timestamp
         .min(policy.exhausted_retry_max.max(policy.exhausted_retry));
     Some(after(last.unwrap_or(exhausted_at).max(exhausted_at), wait))
 }
+
+#[cfg(test)]
+mod tests;

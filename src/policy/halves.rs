@@ -8,7 +8,7 @@ use super::limits::Policy;
 use super::reason::Reason;
 use super::seen::Seen;
 use super::snapshot::{ServerReading, Snapshot, StopReason};
-use super::stops::our_stops;
+use super::stops::{our_stops, risen};
 use super::when::after;
 
 /// Whether the second half of an open attempt is to be done.
@@ -56,29 +56,23 @@ pub fn second(
         Seen::Unknown => Second::Wait(None),
         Seen::Cold if stop_was_ours(incident, snapshot, attempt, server) => Second::Due("our stop is done, the start is due"),
         // A stop leaves it cold: what is dead after it has been started since, perhaps by us, and a start is never repeated blindly.
-        Seen::Dead
-        | Seen::Degraded(_)
-        | Seen::Initializing(_)
-        | Seen::Cold
-        | Seen::Healthy
+        Seen::Healthy
         | Seen::NotSeenHealthy
         | Seen::Down
-        | Seen::Gone => Second::None,
+        | Seen::Degraded(_)
+        | Seen::Initializing(_)
+        | Seen::Gone
+        | Seen::Cold
+        | Seen::Dead => Second::None,
     }
 }
 
 /// The stop is on record, or Hangar counted exactly the one that our open attempt may have sent before a crash.
 fn stop_was_ours(incident: &Incident, snapshot: &Snapshot, attempt: &Attempt, server: &ServerReading) -> bool {
-    let same_process = snapshot.hangar.process_start.is_none_or(|start| start < attempt.started_at);
-    if !same_process {
+    if !attempt.made_in(snapshot.hangar.process_start) {
         return false;
     }
-    let before = if incident.process_start == snapshot.hangar.process_start {
-        incident.stops.get(&StopReason::Manual).copied().unwrap_or(0)
-    } else {
-        0
-    };
-    let risen = server.stops.get(&StopReason::Manual).copied().unwrap_or(0).saturating_sub(before);
+    let risen = risen(incident, &snapshot.hangar, server, StopReason::Manual);
     attempt.half_done_at.is_some() || (risen > 0 && risen == our_stops(incident, &snapshot.hangar))
 }
 

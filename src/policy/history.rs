@@ -28,6 +28,8 @@ pub struct Attempt {
     pub why: String,
     pub slow_retry: bool,
     pub started_at: Timestamp,
+    /// The Hangar process that it was made in. From the order of the records, so that a clock that steps back cannot confuse it.
+    pub process_start: Option<Timestamp>,
     /// `worker_restart`: when its stop was done.
     pub half_done_at: Option<Timestamp>,
     pub receipt: Option<Receipt>,
@@ -51,6 +53,12 @@ impl Attempt {
     #[must_use]
     pub const fn is_open(&self) -> bool {
         self.outcome.is_none()
+    }
+
+    /// Whether this Hangar process is the one that it was made in.
+    #[must_use]
+    pub fn made_in(&self, process_start: Option<Timestamp>) -> bool {
+        self.process_start == process_start
     }
 
     /// Its receipt shows that the start ran at Hangar (DESIGN: only these can unlock a broad rung).
@@ -127,8 +135,20 @@ pub struct HoldOrder {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Acted {
     pub at: Timestamp,
+    /// After this nothing more of it was sent; `None` while it is open. A second half may come long after the first.
+    pub ended_at: Option<Timestamp>,
+    /// The Hangar process that it was made in.
+    pub process_start: Option<Timestamp>,
     pub mcp_server: String,
     pub attempt_id: String,
+}
+
+impl Acted {
+    /// How long ago it can have started something at the latest.
+    #[must_use]
+    pub fn age(&self, now: Timestamp) -> SignedDuration {
+        now.duration_since(self.ended_at.unwrap_or(now))
+    }
 }
 
 /// An opened incident, for the storm brake.
@@ -241,7 +261,7 @@ impl History {
     /// Forgets what no window of the policy reaches any more.
     pub fn prune(&mut self, policy: &Policy, now: Timestamp) {
         let acted = policy.budgets.starts_window.max(policy.budgets.actions_window);
-        while self.acted.front().is_some_and(|a| now.duration_since(a.at) > acted) || self.acted.len() > WINDOW_ENTRIES_MAX {
+        while self.acted.front().is_some_and(|a| a.age(now) > acted) || self.acted.len() > WINDOW_ENTRIES_MAX {
             self.acted.pop_front();
         }
         self.prune_opened(policy, now);
@@ -342,7 +362,9 @@ impl History {
         let opened = OpenedAt { at: record.at, mcp_server: mcp_server.clone(), incident_id: incident_id.clone(), recovered: false };
         self.opened.push_back(opened);
         self.closed.remove(mcp_server);
-        self.open.insert(mcp_server.clone(), incident);
+        if let Some(replaced) = self.open.insert(mcp_server.clone(), incident) {
+            self.end_acted(&replaced, record.at);
+        }
     }
 
     fn incident_closed(&mut self, at: Timestamp, incident_id: &str, how: Closed, why: &str) {
@@ -354,18 +376,34 @@ impl History {
             opened.recovered = how == Closed::Recovered;
         }
         if let Some(mut incident) = self.open.remove(server) {
+            self.end_acted(&incident, at);
             incident.closed = Some((how, at, why.to_owned()));
             self.closed.insert(server.to_owned(), incident);
         }
         self.seen_dead.remove(server);
     }
 
+    /// With its incident an attempt is over, whatever is on record of it: its budget runs out like any other's.
+    fn end_acted(&mut self, incident: &Incident, at: Timestamp) {
+        for acted in self.acted.iter_mut().filter(|a| a.ended_at.is_none()) {
+            if incident.attempts.iter().any(|attempt| attempt.attempt_id == acted.attempt_id) {
+                acted.ended_at = Some(at);
+            }
+        }
+    }
+
     fn attempt_opened(&mut self, record: &Record) {
-        let Body::AttemptOpened { attempt_id, incident_id, mcp_server, action, why, slow_retry } = &record.body else {
+        let Body::AttemptOpened { attempt_id, incident_id, mcp_server, action, why, slow_retry, process_start } = &record.body else {
             return;
         };
         if !action.only_looks() {
-            self.acted.push_back(Acted { at: record.at, mcp_server: mcp_server.clone(), attempt_id: attempt_id.clone() });
+            self.acted.push_back(Acted {
+                at: record.at,
+                ended_at: None,
+                process_start: *process_start,
+                mcp_server: mcp_server.clone(),
+                attempt_id: attempt_id.clone(),
+            });
         }
         let attempt = Attempt {
             attempt_id: attempt_id.clone(),
@@ -377,6 +415,7 @@ impl History {
             why: why.clone(),
             slow_retry: *slow_retry,
             started_at: record.at,
+            process_start: *process_start,
             half_done_at: None,
             receipt: None,
             receipt_at: None,
@@ -391,8 +430,12 @@ impl History {
             hash: record.hash.clone(),
         };
         if let Some(incident) = self.open_by_id(incident_id) {
+            // The same record twice is one attempt.
+            if incident.attempts.iter().any(|a| a.attempt_id == attempt.attempt_id) {
+                return;
+            }
             if *slow_retry {
-                incident.slow_retries += 1;
+                incident.slow_retries = incident.slow_retries.saturating_add(1);
             }
             incident.attempts.push(attempt);
         }
@@ -407,9 +450,12 @@ impl History {
         attempt.recorded_at = record.at;
         attempt.prev_hash.clone_from(&record.prev_hash);
         attempt.hash.clone_from(&record.hash);
-        // What was never sent spends no budget.
-        if matches!(attempt.outcome, Some(Outcome::Cancelled | Outcome::NotApplicable)) && attempt.receipt.is_none() {
+        let ended = attempt.receipt.is_some() || attempt.outcome.is_some();
+        // What did not apply was never sent and spends no budget. What was cancelled may have been sent.
+        if attempt.outcome == Some(Outcome::NotApplicable) && attempt.receipt.is_none() {
             self.acted.retain(|a| a.attempt_id != attempt_id);
+        } else if let Some(acted) = self.acted.iter_mut().rev().find(|a| ended && a.attempt_id == attempt_id) {
+            acted.ended_at.get_or_insert(record.at);
         }
     }
 }

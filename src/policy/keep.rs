@@ -8,12 +8,13 @@ use super::decide::{Decision, decide};
 use super::gate::Gate;
 use super::halves::{Second, second};
 use super::history::{Acted, Attempt, History, Incident, attempt_id, incident_id, valid_server_id};
+use super::ladder::Rung;
 use super::limits::{Mode, Policy};
 use super::reason::{Provenance, Reason, Source};
 use super::record::{Body, Closed, HoldCause, Outcome, Receipt};
 use super::seen::{Seen, reason};
-use super::snapshot::{ServerReading, Snapshot};
-use super::stops::deliberate_stop;
+use super::snapshot::{ServerReading, Snapshot, State, StopReason};
+use super::stops::{STOP_COUNTED, deliberate_stop, our_stops, risen};
 use super::symptom::Symptom;
 use super::verify::{Verified, reaped_idle, verify};
 use super::when::{after, before};
@@ -31,7 +32,7 @@ pub fn restart(policy: &Policy, snapshot: &Snapshot, history: &History) -> Vec<B
     let Some(before) = history.process_start else { return records };
     let gone_at = snapshot.hangar.lost_at.unwrap_or(process_start).min(process_start);
     let mut held: Vec<&str> = Vec::new();
-    for acted in history.acted.iter().filter(|a| a.at > before && a.at < process_start) {
+    for acted in history.acted.iter().filter(|a| a.process_start == Some(before)) {
         let open = history.open.get(&acted.mcp_server).and_then(Incident::open_attempt);
         let unanswered = open.is_some_and(|a| {
             a.attempt_id == acted.attempt_id && a.receipt != Some(Receipt::Refused) && a.receipt != Some(Receipt::Accepted)
@@ -55,7 +56,7 @@ pub fn orphans(snapshot: &Snapshot, history: &History) -> Vec<Body> {
     };
     // `worker_restart` waits: Hangar's counters will tell whether its stop was done.
     let attempts = history.open.values().filter_map(Incident::open_attempt).filter(orphaned);
-    attempts.filter(|a| a.action != super::ladder::Rung::WorkerRestart).map(orphan_receipt).collect()
+    attempts.filter(|a| a.action != Rung::WorkerRestart).map(orphan_receipt).collect()
 }
 
 fn orphan_receipt(attempt: &Attempt) -> Body {
@@ -204,7 +205,9 @@ impl Keeper<'_> {
     fn respect_stop(&self) -> Vec<Body> {
         let up = matches!(self.seen, Seen::Healthy | Seen::NotSeenHealthy);
         let starting = self.incident.open_attempt().is_some_and(|a| !a.action.only_looks());
-        if *self.seen == Seen::Unknown || (up && !starting) {
+        // Its counter and its gauge tell of a stop even where REST cannot be read.
+        let unknown = *self.seen == Seen::Unknown && self.server.gauge != Some(State::Cold);
+        if unknown || (up && !starting) {
             return Vec::new();
         }
         // Up with a stop on record: started since, by whoever. Where that may have been us, a detection rule's block still stands.
@@ -290,7 +293,7 @@ impl Keeper<'_> {
                     detail: why.to_owned(),
                     evidence: BTreeMap::new(),
                 }],
-                Second::None => vec![orphan_receipt(attempt)],
+                Second::None => vec![self.orphan_receipt(attempt)],
             };
         }
         let verified = verify(self.policy, &self.snapshot.hangar, self.incident, attempt, self.server, self.seen, self.now);
@@ -300,6 +303,20 @@ impl Keeper<'_> {
             records.push(self.closed(Closed::Recovered, format!("{}: {why}", attempt.action)));
         }
         records
+    }
+
+    /// By now Hangar's counter tells whether an interrupted restart got as far as its stop. Later stops are not ours.
+    fn orphan_receipt(&self, attempt: &Attempt) -> Body {
+        let mut body = orphan_receipt(attempt);
+        if let Body::AttemptReceipt { evidence, .. } = &mut body
+            && attempt.action == Rung::WorkerRestart
+            && attempt.half_done_at.is_none()
+        {
+            let hangar = &self.snapshot.hangar;
+            let counted = risen(self.incident, hangar, self.server, StopReason::Manual) >= our_stops(self.incident, hangar);
+            evidence.insert(STOP_COUNTED.to_owned(), counted.into());
+        }
+        body
     }
 
     /// The end of an incident that no attempt of ours brought about.
@@ -336,7 +353,7 @@ impl Keeper<'_> {
 
     /// Cold in the process in which it was ill, and not by a stop of ours.
     fn cold_is_an_end(&self) -> bool {
-        let ours = super::stops::our_stops(self.incident, &self.snapshot.hangar) > 0;
+        let ours = our_stops(self.incident, &self.snapshot.hangar) > 0;
         let in_this_process = self.restarted_since().is_none() && self.incident.symptom() != Symptom::ServerLostInRestart;
         in_this_process && (!ours || reaped_idle(self.incident, &self.snapshot.hangar, self.server))
     }
@@ -361,6 +378,7 @@ impl Keeper<'_> {
                         action: rung,
                         why: why.to_owned(),
                         slow_retry: false,
+                        process_start: self.history.process_start,
                     },
                     Body::AttemptSettled { attempt_id, outcome: Outcome::NotApplicable, why: why.to_owned() },
                 ]

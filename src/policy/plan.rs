@@ -1,11 +1,11 @@
 //! The planner: from what is seen and what was done to what is written down, read and done next.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
 use super::brake::{Braked, Budgets, Storm};
-use super::decide::{Decision, decide, next_slow_retry, only_to_look};
+use super::decide::{Decision, decide, next_slow_retry, only_to_look, slow_retry_rung};
 use super::gate::{Gate, OURSELVES};
 use super::history::{Attempt, History, Incident, attempt_id};
 use super::hold::Hold;
@@ -59,6 +59,8 @@ pub struct Action {
     /// Why this rung now.
     pub why: String,
     pub slow_retry: bool,
+    /// The Hangar process that it is made in.
+    pub process_start: Option<Timestamp>,
     /// The request that asked for it, if it is not the daemon's own idea.
     pub asked_by: Option<AskedBy>,
 }
@@ -183,6 +185,7 @@ struct Climber<'a> {
     now: Timestamp,
     budgets: Budgets<'a>,
     storm: Storm,
+    asked: BTreeSet<Read>,
     plan: Plan,
 }
 
@@ -195,7 +198,7 @@ impl<'a> Climber<'a> {
         };
         let storm = Storm::judge(policy, history, snapshot.known, &able);
         let budgets = Budgets::count(policy, history, now);
-        Self { policy, snapshot, history, now, budgets, storm, plan: Plan::default() }
+        Self { policy, snapshot, history, now, budgets, storm, asked: BTreeSet::new(), plan: Plan::default() }
     }
 
     fn climb(mut self) -> Plan {
@@ -220,9 +223,8 @@ impl<'a> Climber<'a> {
     }
 
     fn read(&mut self, read: Read) {
-        let step = Step::Read(read);
-        if !self.plan.steps.contains(&step) {
-            self.plan.steps.push(step);
+        if self.asked.insert(read.clone()) {
+            self.plan.steps.push(Step::Read(read));
         }
     }
 
@@ -335,6 +337,7 @@ impl<'a> Climber<'a> {
             group: incident.group.clone(),
             why,
             slow_retry: matches!(because, Because::SlowRetry),
+            process_start: self.history.process_start,
             asked_by: because.asked_by(),
         };
         self.plan.steps.push(Step::Act(action));
@@ -343,11 +346,12 @@ impl<'a> Climber<'a> {
     }
 
     fn exhausted(&mut self, incident: &'a Incident, server: &ServerReading, seen: &Seen) -> Standing {
-        let due = next_slow_retry(self.policy, incident);
+        let rung = slow_retry_rung(self.policy, seen);
+        let due = rung.and_then(|_| next_slow_retry(self.policy, incident));
         let mut standing = Standing::new(Phase::Exhausted, "every rung that is enabled and applies was tried: a person is needed");
         standing.next_retry_at = due;
-        if due.is_some_and(|due| due <= self.now) {
-            let retry = self.rung(incident, server, seen, Rung::SessionReconnect, Because::SlowRetry);
+        if let Some(rung) = rung.filter(|_| due.is_some_and(|due| due <= self.now)) {
+            let retry = self.rung(incident, server, seen, rung, Because::SlowRetry);
             if retry.phase == Phase::Acting {
                 return retry;
             }
@@ -379,6 +383,7 @@ impl<'a> Climber<'a> {
                     group: incident.group.clone(),
                     why: why.to_owned(),
                     slow_retry: attempt.slow_retry,
+                    process_start: attempt.process_start,
                     asked_by: None,
                 };
                 self.plan.steps.push(Step::Act(action));
@@ -402,6 +407,7 @@ impl<'a> Climber<'a> {
         match verified {
             super::verify::Verified::Pending(until) => self.wake(until),
             super::verify::Verified::ReadAgain => self.read_again(incident, server),
+            super::verify::Verified::ReadMetrics => self.read(Read::Metrics),
             super::verify::Verified::Settled(..) => {}
         }
         Standing::new(Phase::Settling, format!("{}: its proof is awaited", attempt.action))

@@ -118,7 +118,17 @@ pub enum Body {
     /// An incident ends.
     IncidentClosed { incident_id: String, how: Closed, why: String },
     /// An attempt is about to act: durable before anything is sent.
-    AttemptOpened { attempt_id: String, incident_id: String, mcp_server: String, action: Rung, why: String, slow_retry: bool },
+    AttemptOpened {
+        attempt_id: String,
+        incident_id: String,
+        mcp_server: String,
+        action: Rung,
+        why: String,
+        slow_retry: bool,
+        /// The Hangar process that it is made in.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        process_start: Option<Timestamp>,
+    },
     /// `worker_restart` stopped the server and has yet to start it.
     AttemptHalfDone { attempt_id: String },
     /// The target answered, or will not.

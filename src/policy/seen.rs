@@ -133,7 +133,7 @@ pub fn reason(snapshot: &Snapshot, server: &ServerReading, now: Timestamp) -> (R
     let from_log = server.log.as_ref().and_then(|log| log.dead.clone());
     let given_up = server.stops.get(&StopReason::MaxRetriesExceeded).is_some_and(|n| *n > 0);
     // A counter proves a give-up at some time, not that it is why the server is dead now: it serves only
-    // where there is no log that would tell a capability block.
+    // beside a log, which would tell of a capability block.
     let from_counter =
         (given_up && server.log.is_some()).then(|| (Reason::GivenUp, provenance(Source::Metrics, snapshot.hangar.read_at.unwrap_or(now))));
     if let Some(blocked) = blocked(server.log.as_ref(), from_rest.as_ref(), from_log.as_ref(), now) {

@@ -8,6 +8,7 @@ use super::limits::Policy;
 use super::record::{Outcome, Receipt};
 use super::seen::Seen;
 use super::snapshot::{HangarReading, ServerReading, StopReason};
+use super::stops::risen;
 use super::when::after;
 
 /// The verdict on an open attempt.
@@ -17,6 +18,8 @@ pub enum Verified {
     Pending(Option<Timestamp>),
     /// The window is over: read again, then judge.
     ReadAgain,
+    /// The metrics are older than the REST answer: read them, then judge.
+    ReadMetrics,
     Settled(Outcome, String),
 }
 
@@ -46,10 +49,12 @@ pub fn verify(
     if *seen == Seen::Unknown {
         return Verified::Pending(None);
     }
-    if hangar.process_start.is_some_and(|start| start > attempt.started_at) {
+    if !attempt.made_in(hangar.process_start) {
         return settled(Outcome::Unresolved, "Hangar restarted before the attempt was proved");
     }
-    let due = after(receipt_at, policy.settle);
+    // A slow start is over later than its answer: the window runs from when the server was up.
+    let up_at = server.rest.as_ref().and_then(|r| r.started_at).filter(|at| *at > receipt_at && *at <= now);
+    let due = after(up_at.unwrap_or(receipt_at), policy.settle);
     let read_since = |at: Timestamp| hangar.read_at.is_some_and(|read| read >= at) && server.rest.as_ref().is_none_or(|r| r.at >= at);
     let moved = server.last_healthy.is_some_and(|at| at > attempt.started_at);
     match seen {
@@ -61,6 +66,8 @@ pub fn verify(
         Seen::Healthy if moved => {
             settled(Outcome::Recovered, format!("ready, last healthy after the action, and held for {:#}", policy.settle))
         }
+        // Metrics from before the look that says ready cannot tell that last-healthy did not move.
+        Seen::Healthy | Seen::NotSeenHealthy if now >= due && metrics_before_rest(hangar, server) => Verified::ReadMetrics,
         Seen::Healthy | Seen::NotSeenHealthy if now >= due => unproved(receipt, "ready, but last-healthy did not move"),
         Seen::NotSeenHealthy => Verified::Pending(Some(due)),
         Seen::Cold if reaped_idle(incident, hangar, server) && moved => {
@@ -102,6 +109,10 @@ fn own_words(attempt: &Attempt, outcome: Outcome) -> String {
     }
 }
 
+fn metrics_before_rest(hangar: &HangarReading, server: &ServerReading) -> bool {
+    server.rest.as_ref().is_some_and(|r| hangar.read_at.is_none_or(|read| read < r.at))
+}
+
 /// Ready before we acted: whoever started it earned the credit.
 fn started_before(server: &ServerReading, attempt: &Attempt) -> bool {
     attempt.action == Rung::SessionReconnect && server.rest.as_ref().and_then(|r| r.started_at).is_some_and(|at| at < attempt.started_at)
@@ -110,9 +121,7 @@ fn started_before(server: &ServerReading, attempt: &Attempt) -> bool {
 /// Stopped by Hangar for idleness since the incident opened.
 #[must_use]
 pub fn reaped_idle(incident: &Incident, hangar: &HangarReading, server: &ServerReading) -> bool {
-    let before =
-        if incident.process_start == hangar.process_start { incident.stops.get(&StopReason::Idle).copied().unwrap_or(0) } else { 0 };
-    server.stops.get(&StopReason::Idle).copied().unwrap_or(0) > before
+    risen(incident, hangar, server, StopReason::Idle) > 0
 }
 
 const fn failed(receipt: Receipt) -> Outcome {

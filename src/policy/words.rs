@@ -70,3 +70,63 @@ impl UnknownWord {
         Self { what, found: found.chars().take(80).collect(), known: known.join(", ") }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Debug;
+    use std::str::FromStr;
+
+    use crate::policy::{Closed, Hold, HoldCause, Mode, Outcome, Phase, Reason, Receipt, Rung, Source, State, StopReason, Symptom};
+
+    #[track_caller]
+    fn goes_round<W>(all: &[W])
+    where
+        W: Copy + Debug + PartialEq + FromStr<Err: Debug> + ToString + serde::Serialize + serde::de::DeserializeOwned,
+    {
+        for word in all {
+            let text = word.to_string();
+            assert_eq!(text.parse::<W>().unwrap(), *word);
+            let json = serde_json::to_string(word).unwrap();
+            assert_eq!(json, format!("\"{text}\""));
+            assert_eq!(serde_json::from_str::<W>(&json).unwrap(), *word);
+            // As a value that cannot be borrowed, too.
+            assert_eq!(serde_json::from_value::<W>(text.clone().into()).unwrap(), *word);
+            assert!(text.to_uppercase().parse::<W>().is_err() && format!(" {text}").parse::<W>().is_err());
+        }
+        assert!("".parse::<W>().is_err());
+        let texts: std::collections::BTreeSet<String> = all.iter().map(ToString::to_string).collect();
+        assert_eq!(texts.len(), all.len(), "two words are one");
+    }
+
+    #[test]
+    fn every_word_comes_back_as_itself() {
+        goes_round(Rung::ALL);
+        goes_round(Symptom::ALL);
+        goes_round(Reason::ALL);
+        goes_round(Source::ALL);
+        goes_round(Hold::ALL);
+        goes_round(HoldCause::ALL);
+        goes_round(Outcome::ALL);
+        goes_round(Receipt::ALL);
+        goes_round(Closed::ALL);
+        goes_round(Phase::ALL);
+        goes_round(Mode::ALL);
+        goes_round(State::ALL);
+        goes_round(StopReason::ALL);
+    }
+
+    #[test]
+    fn an_unknown_word_is_shown_shortened_and_harmless() {
+        let error = format!("{}\n{}", "x".repeat(70), "y".repeat(70)).parse::<Mode>().unwrap_err().to_string();
+        assert!(error.contains("unknown mode") && error.ends_with("known: observe, act"), "{error}");
+        assert!(!error.contains('\n') && error.len() < 160, "{error}");
+    }
+
+    #[test]
+    fn ranks_are_the_order_of_the_ladder() {
+        let ranks: Vec<u8> = Rung::ALL.iter().map(|r| r.rank()).collect();
+        assert_eq!(ranks, (0..=10).collect::<Vec<u8>>());
+        assert_eq!(Rung::from_rank(10), Some(Rung::HostRestart));
+        assert_eq!(Rung::from_rank(11), None);
+    }
+}

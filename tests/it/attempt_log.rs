@@ -64,6 +64,7 @@ fn attempt(server: &str, second: i64, n: usize, action: Rung) -> Body {
         action,
         why: "the narrowest that is left".to_owned(),
         slow_retry: false,
+        process_start: None,
     }
 }
 

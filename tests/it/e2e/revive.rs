@@ -151,7 +151,7 @@ fn upstream_gone(settings: &serde_json::Value) -> (World, u16) {
 #[test]
 fn a_ready_server_that_nobody_saw_healthy_is_restarted_by_rung_5() {
     let (mut w, port) = upstream_gone(&json!({}));
-    w.wait("rung 2 did nothing", 40, |w| w.medic.climb("far") == ["session_reconnect insufficient"]);
+    w.wait("rung 2 did nothing", 40, |w| w.medic.climb("far").first().is_some_and(|a| a == "session_reconnect insufficient"));
     assert_eq!(w.proxy.starts("far")[0].status, 200);
     w.hangar.start_upstream(port);
     w.wait_closed("far", "recovered", 40);

@@ -170,7 +170,7 @@ async fn capability_refresh_keeps_what_a_person_needs() {
 
     let gone = Stub::new(|r| if r.line.contains("mcp_servers") { recorded("2.34.4/not_found") } else { hangar("")(r) });
     let done = run(&gone, Rung::CapabilityRefresh, Part::First).await;
-    assert!(done.not_found && gone.seen().len() == 2);
+    assert!(done.not_found && gone.seen().len() == 4);
 }
 
 #[tokio::test]

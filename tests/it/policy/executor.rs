@@ -3,7 +3,7 @@
 use hangar_medic::policy::{Action, Outcome, Part, Receipt, Rung, State, StopReason};
 use jiff::{SignedDuration, Timestamp};
 
-use super::hangar::{Hangar, StartAnswer};
+use super::hangar::{Hangar, StartAnswer, secs};
 use super::watch::Watch;
 
 /// An action whose executor is at work.
@@ -31,15 +31,15 @@ const TAKES: SignedDuration = SignedDuration::from_millis(50);
 impl Job {
     /// Whether this action sends a start to Hangar.
     pub fn starts(action: &Action) -> bool {
-        match (action.rung, action.part) {
-            (Rung::SessionReconnect, _) | (Rung::LeaseRecovery, Part::First) | (Rung::WorkerRestart, Part::Second) => true,
-            _ => false,
-        }
+        matches!(
+            (action.rung, action.part),
+            (Rung::SessionReconnect, _) | (Rung::LeaseRecovery, Part::First) | (Rung::WorkerRestart, Part::Second)
+        )
     }
 
     /// The medic is about to send it, and never will.
-    pub fn stillborn(action: Action) -> Self {
-        Self { due: Timestamp::MAX, waits_for_start: false, answer: done(Receipt::Accepted, None), action }
+    pub fn stillborn(action: Action, now: Timestamp) -> Self {
+        Self { due: now + SignedDuration::from_hours(100_000), waits_for_start: false, answer: done(Receipt::Accepted, None), action }
     }
 
     pub fn begin(action: Action, hangar: &mut Hangar, now: Timestamp) -> Self {
@@ -60,7 +60,7 @@ impl Job {
                 StartAnswer::Lost => job.answer = done(Receipt::Refused, Some(Outcome::Error)),
                 StartAnswer::Busy => {
                     job.waits_for_start = true;
-                    job.due = hangar.servers[&id].start_ends.unwrap() + TAKES;
+                    job.due = hangar.servers[&id].start_ends.unwrap_or(now + secs(60)) + TAKES;
                 }
             },
         }
@@ -85,7 +85,8 @@ impl Job {
         match hangar.answer(id) {
             StartAnswer::Ready => Some(self.started()),
             StartAnswer::Busy => {
-                self.due = hangar.servers[id].start_ends.unwrap_or(now) + TAKES;
+                let Some(ends) = hangar.servers[id].start_ends else { return Some(done(Receipt::Unknown, None)) };
+                self.due = ends + TAKES;
                 None
             }
             StartAnswer::Failed | StartAnswer::Refused => Some(done(Receipt::Refused, Some(Outcome::Failed))),

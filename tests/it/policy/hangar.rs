@@ -35,6 +35,7 @@ pub enum StartAnswer {
     Busy,
 }
 
+#[allow(clippy::struct_excessive_bools, reason = "independent facts of a model")]
 #[derive(Debug, Clone)]
 pub struct Server {
     pub mode: &'static str,
@@ -57,6 +58,10 @@ pub struct Server {
     pub group: Option<String>,
     pub in_rotation: bool,
     pub stays_out: bool,
+    /// Stopped on purpose, and whether a read of ours has shown it.
+    pub stopped: bool,
+    pub stop_noticed: bool,
+    pub blocked_at: Option<Timestamp>,
     /// Ready, and nothing comes through until it is started anew.
     pub session_lost: bool,
     /// Moves with everything that a metrics read can show.
@@ -85,6 +90,9 @@ impl Server {
             group: None,
             in_rotation: false,
             stays_out: false,
+            stopped: false,
+            stop_noticed: false,
+            blocked_at: None,
             session_lost: false,
             changes: 0,
         }
@@ -113,6 +121,8 @@ impl Server {
     fn begin(&mut self, now: Timestamp) {
         let hangs = matches!(self.upstream, Upstream::Hangs);
         self.starts += 1;
+        self.stopped = false;
+        self.stop_noticed = false;
         self.state = State::Initializing;
         self.dead = None;
         self.start_ends = Some(now + if hangs { secs(20) } else { secs(1) });
@@ -142,6 +152,7 @@ impl Server {
             Upstream::Broken | Upstream::Hangs => self.fail(now, was_given_up),
             Upstream::Drifts => {
                 self.blocked = true;
+                self.blocked_at = Some(now);
                 self.die(Reason::CapabilityBlocked, now);
             }
             Upstream::KillsHangar => return true,
@@ -312,8 +323,20 @@ impl Hangar {
         server.saga = None;
         server.start_ends = None;
         *server.stops.entry(reason).or_default() += 1;
+        // Before 2.21.0 a stop on command is counted a second time, as the shutdown that it is.
+        let commanded = matches!(reason, StopReason::Manual | StopReason::UserRequest | StopReason::DetectionBlock | StopReason::Other);
+        if commanded && self.version < (2, 21, 0) {
+            *server.stops.entry(StopReason::Shutdown).or_default() += 1;
+        }
         server.show(State::Cold);
         true
+    }
+
+    /// A person's stop, or a detection rule's.
+    pub fn stop_on_purpose(&mut self, id: &str, reason: StopReason) {
+        if self.stop(id, reason) {
+            self.servers.get_mut(id).unwrap().stopped = !matches!(reason, StopReason::Idle | StopReason::MaxRetriesExceeded);
+        }
     }
 
     /// The process behind a ready server ends; Hangar has yet to notice.
@@ -340,8 +363,9 @@ impl Hangar {
         self.given_up_starts.clear();
         for server in self.servers.values_mut() {
             let (mode, upstream, starts, group) = (server.mode, server.upstream, server.starts, server.group.clone());
-            let blocked = server.blocked;
-            *server = Server { upstream, starts, group, blocked, ..Server::new(mode) };
+            let (blocked, blocked_at, stop_noticed) = (server.blocked, server.blocked_at, server.stop_noticed);
+            let stopped = stop_noticed;
+            *server = Server { upstream, blocked, starts, group, stopped, stop_noticed, blocked_at, ..Server::new(mode) };
         }
     }
 
@@ -405,9 +429,15 @@ impl Hangar {
     /// Makes a server dead for a reason, as if `failures` starts had failed in a row.
     pub fn kill(&mut self, id: &str, reason: Reason, failures: u32, now: Timestamp) {
         let server = self.servers.get_mut(id).unwrap();
+        // It must have been started again for that.
+        server.stopped = false;
+        server.stop_noticed = false;
         server.failures = failures;
         server.failed_at = (failures > 0).then_some(now);
-        server.blocked = reason == Reason::CapabilityBlocked;
+        if reason == Reason::CapabilityBlocked {
+            server.blocked = true;
+            server.blocked_at = Some(now);
+        }
         if reason == Reason::GivenUp {
             *server.stops.entry(StopReason::MaxRetriesExceeded).or_default() += 1;
         }
@@ -429,6 +459,8 @@ impl Hangar {
     /// Degraded or initializing, and nothing goes on.
     pub fn stick(&mut self, id: &str, state: State) {
         let server = self.servers.get_mut(id).unwrap();
+        server.stopped = false;
+        server.stop_noticed = false;
         server.state = state;
         server.alive = false;
         server.show(state);

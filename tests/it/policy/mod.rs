@@ -3,6 +3,8 @@
 mod engine;
 mod executor;
 mod hangar;
+mod nonsense;
+mod properties;
 mod purity;
 mod scenarios;
 mod watch;

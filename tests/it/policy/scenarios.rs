@@ -53,25 +53,58 @@ pub fn command(world: &mut World, line: &str) {
     match *name {
         "server" => add(world, rest),
         "die" => die(world, rest),
-        "call" => ids(rest).into_iter().for_each(|id| world.hangar.call(id, now)),
-        "crash" => ids(rest).into_iter().for_each(|id| world.hangar.crash(id)),
+        "call" => {
+            for id in ids(rest) {
+                world.hangar.call(id, now);
+            }
+        }
+        "crash" => {
+            for id in ids(rest) {
+                world.hangar.crash(id);
+            }
+        }
         "notice" => notice(world, rest),
+        // What REST says of the process, and what the log says of its tools, by themselves.
+        "lifeless" => world.hangar.servers.get_mut(rest[0]).unwrap().alive = false,
+        "undeclared" => world.hangar.servers.get_mut(rest[0]).unwrap().blocked = true,
         "stick" => {
             let state: State = option(rest, "state").unwrap().parse().unwrap();
-            ids(rest).into_iter().for_each(|id| world.hangar.stick(id, state));
+            for id in ids(rest) {
+                world.hangar.stick(id, state);
+            }
         }
         "count" => {
             let reason: StopReason = option(rest, "reason").unwrap().parse().unwrap();
-            ids(rest).into_iter().for_each(|id| world.hangar.count_stop(id, reason));
+            for id in ids(rest) {
+                world.hangar.count_stop(id, reason);
+            }
         }
-        "revive" => ids(rest).into_iter().for_each(|id| world.hangar.revive(id, now)),
+        "revive" => {
+            for id in ids(rest) {
+                world.hangar.revive(id, now);
+            }
+        }
         "reads" => world.journal.push(format!("= {} reads so far", world.reads)),
-        "edit" => ids(rest).into_iter().for_each(|id| world.hangar.edit(id)),
-        "remove" => ids(rest).into_iter().for_each(|id| drop(world.hangar.servers.remove(id))),
-        "evict" => ids(rest).into_iter().for_each(|id| world.hangar.evict(id)),
+        "edit" => {
+            for id in ids(rest) {
+                world.hangar.edit(id);
+            }
+        }
+        "remove" => {
+            for id in ids(rest) {
+                drop(world.hangar.servers.remove(id));
+            }
+        }
+        "evict" => {
+            for id in ids(rest) {
+                world.hangar.evict(id);
+            }
+        }
         "stop" => {
             let reason: StopReason = option(rest, "reason").unwrap_or("manual").parse().unwrap();
-            ids(rest).into_iter().for_each(|id| assert!(world.hangar.stop(id, reason)));
+            for id in ids(rest) {
+                world.hangar.stop_on_purpose(id, reason);
+            }
         }
         "hangar" => match rest {
             ["down"] => world.hangar.down(now, None),
@@ -236,6 +269,7 @@ macro_rules! scenarios {
 
 scenarios! {
     a_block_between_stop_and_start_of_our_restart_is_respected
+    a_block_told_between_stop_and_start_of_our_restart_forbids
     a_block_told_while_cold_after_a_restart_forbids
     a_blocked_or_held_server_is_no_canary
     a_blocked_server_is_never_started
@@ -270,7 +304,9 @@ scenarios! {
     a_spent_budget_holds
     a_spent_budget_of_all_servers_holds
     a_start_that_takes_hangar_down_is_made_once
+    a_stop_after_a_restart_of_ours_that_never_was_is_respected
     a_stop_and_a_start_by_a_person_release_the_order
+    a_stop_while_rest_cannot_be_read_is_respected
     a_stopped_server_that_dies_is_held
     a_third_failure_leaves_it_to_hangar
     a_user_who_comes_between_our_look_and_our_start_earns_the_credit
@@ -282,6 +318,7 @@ scenarios! {
     an_idle_server_that_goes_cold_is_left_alone
     an_operators_stop_is_respected_through_restarts
     an_unwritable_log_holds
+    an_upstream_that_lies_for_long_needs_nobody_once_mended
     dead_again_after_a_restart_and_then_cold_is_no_loss
     dead_again_soon_climbs_from_the_next_rung
     degraded_and_initializing_within_their_bounds_open_nothing

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use super::hangar::{Hangar, secs};
 
 /// What can go wrong with reading.
+#[allow(clippy::struct_excessive_bools, reason = "independent facts of a model")]
 #[derive(Debug, Clone, Default)]
 pub struct Faults {
     pub metrics: bool,
@@ -85,6 +86,15 @@ impl Watch {
         reading.group = hangar.group(id, now);
         *changes = hangar.servers.get(id).map_or(0, |s| s.changes);
         self.read_log(hangar);
+    }
+
+    /// As the board does it: how old anything is cannot be told any more.
+    pub fn clock_stepped(&mut self) {
+        self.hangar.fresh = false;
+        self.hangar.read_at = None;
+        for (reading, _) in self.servers.values_mut() {
+            reading.rest_outdated |= reading.rest.is_some();
+        }
     }
 
     pub fn forget_refusals(&mut self) {

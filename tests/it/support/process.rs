@@ -1,9 +1,11 @@
 //! Child processes that never outlive the test, and the few signals that tests send. Only pids that we started.
 
 use std::fs::File;
+use std::io::Write;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use super::poll;
@@ -65,8 +67,28 @@ pub fn signal(name: &str, pid: u32) {
 }
 
 /// A loopback port that is free now. Whoever uses it must retry when somebody was faster.
+///
+/// Tests run side by side in processes of their own, and a server binds its port seconds after it was chosen: each port
+/// is claimed by a file until the claiming process is gone. Below the ephemeral range, so that no client socket takes it.
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let claims = std::env::temp_dir().join("hangar-medic-test-ports");
+    std::fs::create_dir_all(&claims).unwrap();
+    let start = u16::try_from(std::process::id() % 601).unwrap() * 20;
+    (0..12_000)
+        .map(|_| 18_000 + (start + NEXT.fetch_add(1, Ordering::Relaxed)) % 12_000)
+        .find(|port| claimed(&claims.join(port.to_string())) && TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .expect("a free port below the ephemeral range")
+}
+
+fn claimed(claim: &Path) -> bool {
+    let holder = std::fs::read_to_string(claim).ok();
+    if holder.is_some_and(|pid| Path::new("/proc").join(pid.trim()).exists()) {
+        return false;
+    }
+    let _ = std::fs::remove_file(claim);
+    let file = File::options().write(true).create_new(true).open(claim);
+    file.is_ok_and(|mut file| write!(file, "{}", std::process::id()).is_ok())
 }
 
 /// The directory that holds one venv a Hangar version, made by `tests/run.sh`.
