@@ -1,5 +1,6 @@
 //! The loop: wake, look at the board, plan, write down, act, sleep. The one task that changes anything.
 
+mod commands;
 mod records;
 mod share;
 
@@ -14,6 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+pub use commands::{Command, CommandError, Held, Reply, Resume};
 pub use records::tell;
 pub use share::{Live, Share};
 
@@ -28,7 +30,7 @@ use crate::observe::log::Change;
 use crate::observe::log::tail::{TailCounts, Update};
 use crate::observe::metrics_text::MetricsReading;
 use crate::policy::{
-    Action, Body, History, Part, Plan, Policy, Provenance, Read, Reason, Rung, Seen, Snapshot, Source, State, Step, plan, seen,
+    Action, Body, History, Part, Plan, Policy, Provenance, Read, Reason, RequestEnd, Rung, Seen, Snapshot, Source, State, Step, plan, seen,
 };
 
 /// Who acts, in the attempt log.
@@ -58,6 +60,8 @@ pub enum Signal {
         dead: Vec<String>,
         at: Timestamp,
     },
+    /// Somebody asks for something.
+    Command(Box<Command>),
 }
 
 /// What a task of the loop brings back.
@@ -110,6 +114,8 @@ pub struct Engine {
     seen_dead_saved: Option<Timestamp>,
     last_error: Option<String>,
     told_standing: BTreeMap<String, String>,
+    /// Milliseconds in the last id that was given to a grant or request.
+    last_id_ms: i64,
 }
 
 impl Engine {
@@ -147,6 +153,7 @@ impl Engine {
             seen_dead_saved: None,
             last_error: None,
             told_standing: BTreeMap::new(),
+            last_id_ms: 0,
         })
     }
 
@@ -183,7 +190,7 @@ impl Engine {
                     tracing::info!(running = self.running.len(), "shutting down: no new action");
                 }
                 () = wake.notified() => self.want_list(),
-                Some(signal) = signals.recv() => self.hear(signal),
+                Some(signal) = signals.recv() => self.hear(signal).await,
                 Some(brought) = self.tasks.join_next() => self.take(brought?),
                 () = sleep => {}
             }
@@ -265,7 +272,7 @@ impl Engine {
             match step {
                 Step::Read(read) => self.read(read),
                 Step::Act(action) => {
-                    if action.part == Part::First && !self.append(vec![opened(action)]).await {
+                    if action.part == Part::First && !self.begin(action).await {
                         return None;
                     }
                     self.act(action.clone());
@@ -274,6 +281,15 @@ impl Engine {
             }
         }
         plan.wake_at
+    }
+
+    /// The attempt, and the end of the request that asked for it, are written down together.
+    async fn begin(&mut self, action: &Action) -> bool {
+        let mut bodies = vec![opened(action)];
+        let Some(asked) = &action.asked_by else { return self.append(bodies).await };
+        let (request_id, why) = (asked.request_id.clone(), action.attempt_id.clone());
+        bodies.push(Body::RequestEnded { request_id, how: RequestEnd::Acted, why });
+        self.append_as(&asked.principal, bodies).await
     }
 
     fn act(&mut self, action: Action) {
@@ -340,8 +356,9 @@ impl Engine {
         }
     }
 
-    fn hear(&mut self, signal: Signal) {
+    async fn hear(&mut self, signal: Signal) {
         match signal {
+            Signal::Command(command) => self.obey(*command).await,
             Signal::Log(update) => self.hear_log(*update),
             Signal::Prometheus { dead, at } => {
                 self.parts.metrics.heard(Source::Prometheus, at);
@@ -527,7 +544,11 @@ impl Engine {
     }
 
     async fn append(&mut self, bodies: Vec<Body>) -> bool {
-        match self.parts.log.append(clock::now(), ACTOR, bodies).await {
+        self.append_as(ACTOR, bodies).await
+    }
+
+    async fn append_as(&mut self, actor: &str, bodies: Vec<Body>) -> bool {
+        match self.parts.log.append(clock::now(), actor, bodies).await {
             Ok(records) => {
                 if std::mem::take(&mut self.log_unwritable) {
                     tracing::info!("the attempt log can be written again");

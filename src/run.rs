@@ -1,5 +1,6 @@
 //! Wiring: the one file that knows every part.
 
+mod operations;
 mod views;
 
 use std::collections::BTreeMap;
@@ -13,9 +14,10 @@ use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::attempt_log::{AttemptLog, Checkpoints, LogError, Store};
+use crate::cli::assess::break_glass_authorised;
 use crate::clock;
 use crate::config::Config;
-use crate::engine::{ACTOR, Engine, Parts, Share, Signal};
+use crate::engine::{ACTOR, Command, Engine, Parts, Share, Signal};
 use crate::execute::hangar::Executor;
 use crate::hangar::{AuthMemory, HangarClient, MemoryError, Settings};
 use crate::metrics::{Metrics, Seed};
@@ -23,8 +25,9 @@ use crate::observe::log::InputFormat;
 use crate::observe::log::tail::follow;
 use crate::observe::prometheus::{self as prom, PrometheusSource};
 use crate::policy::State;
-use crate::server::{self, Shared};
+use crate::server::{self, Principals, Shared};
 use crate::supervise::{GRACE, Supervisor};
+use operations::ThroughEngine;
 use views::DaemonViews;
 
 /// Signals on their way to the engine at once; then their sources wait.
@@ -35,11 +38,13 @@ const LOG_INTERVAL: Duration = Duration::from_millis(250);
 const RETENTION_EVERY: Duration = Duration::from_hours(6);
 
 /// Runs the daemon until SIGTERM or SIGINT, then drains for at most 10 s.
-pub async fn run(config: Config) -> anyhow::Result<()> {
+pub async fn run(mut config: Config) -> anyhow::Result<()> {
+    config.policy.break_glass_authorised = break_glass_authorised();
     let metrics = Arc::new(Metrics::register(&Registry::new()).context("the metrics cannot be registered")?);
     metrics.set_mode(config.policy.mode);
     metrics.config_loaded(&config.sha256(), clock::now());
-    let shared = Shared::new(Arc::clone(&metrics));
+    let principals = Principals::new(&config.web.principals, config.policy.matrix.clone());
+    let shared = Shared::with_principals(Arc::clone(&metrics), principals);
     let bound = server::bind(&config.web.listen_address.to_string(), false).await?;
     tracing::info!(event = "listening", address = %bound.address(), version = env!("CARGO_PKG_VERSION"));
 
@@ -105,6 +110,7 @@ async fn daemon(
     let engine = Engine::new(parts).await?;
     let views = DaemonViews::new(config, Arc::clone(&store) as Arc<dyn AttemptLog>, Arc::clone(&live), metrics, client, Arc::clone(&wake));
     shared.set_views(Arc::new(views));
+    shared.set_operations(Arc::new(ThroughEngine(signals.clone())));
 
     if let Some(path) = &config.hangar.log_file {
         let (follower, updates) = follow(path, InputFormat::Auto, None, LOG_INTERVAL).context("Hangar's log cannot be followed")?;
@@ -115,12 +121,12 @@ async fn daemon(
             Ok::<(), anyhow::Error>(())
         });
     }
+    supervisor.task("retention", retain(store, config.storage.retention, signals.clone(), stop.clone()));
     if let Some(source) = prometheus_source(config)? {
         let every = unsigned(config.prometheus.poll_interval);
         supervisor.task("prometheus", watch_prometheus(source, every, signals, stop.clone()));
     }
     supervisor.task("ready", become_ready(live, shared, stop.clone()));
-    supervisor.task("retention", retain(store, config.storage.retention, stop.clone()));
     supervisor.task("engine", engine.run(heard, wake, stop));
     Ok(())
 }
@@ -212,7 +218,12 @@ async fn become_ready(live: Arc<Share>, shared: Arc<Shared>, stop: CancellationT
     Ok(())
 }
 
-async fn retain(store: Arc<Store>, retention: SignedDuration, stop: CancellationToken) -> anyhow::Result<()> {
+async fn retain(
+    store: Arc<Store>,
+    retention: SignedDuration,
+    signals: mpsc::Sender<Signal>,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
     loop {
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
@@ -220,7 +231,11 @@ async fn retain(store: Arc<Store>, retention: SignedDuration, stop: Cancellation
         }
         let now = clock::now();
         match store.cut(now - retention, now, ACTOR).await {
-            Ok(cut) if cut.removed > 0 => tracing::info!(event = "retention", removed = cut.removed, first_seq = cut.first_seq),
+            Ok(cut) if cut.removed > 0 => {
+                tracing::info!(event = "retention", removed = cut.removed, first_seq = cut.first_seq);
+                // The engine is gone only when everything stops.
+                let _ = signals.send(Signal::Command(Box::new(Command::Recount))).await;
+            }
             Ok(_) => {}
             Err(error) => tracing::warn!(error = crate::hangar::fault::chain(&error), "retention failed; it is tried again"),
         }

@@ -87,7 +87,9 @@ fn forbids(incident: &Incident, seen: &Seen) -> Option<Reason> {
     }
 }
 
-fn not_applicable(incident: &Incident, rung: Rung, seen: &Seen) -> Option<&'static str> {
+/// Why a rung has nothing to act on here, if so.
+#[must_use]
+pub fn not_applicable(incident: &Incident, rung: Rung, seen: &Seen) -> Option<&'static str> {
     match rung {
         Rung::ClientReconnect | Rung::CapabilityRefresh => None,
         Rung::SessionReconnect => match seen {

@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
+use super::break_glass::Grant;
 use super::ladder::Rung;
 use super::limits::Policy;
 use super::reason::{Provenance, Reason};
 use super::record::{Body, Closed, HoldCause, Outcome, Receipt, Record};
+use super::request::Request;
 use super::snapshot::Stops;
 use super::symptom::Symptom;
 use super::when::{after, before};
@@ -173,6 +175,10 @@ pub struct History {
     pub opened: VecDeque<OpenedAt>,
     /// The Hangar process seen last.
     pub process_start: Option<Timestamp>,
+    /// Live break-glass grants, by id: neither used nor recorded as expired.
+    pub grants: BTreeMap<String, Grant>,
+    /// Restart requests that wait for their turn, by id.
+    pub requests: BTreeMap<String, Request>,
     /// Not records but checkpoints: when each server was last seen dead.
     pub seen_dead: BTreeMap<String, Timestamp>,
 }
@@ -240,7 +246,15 @@ impl History {
                     incident.exhausted_at = Some(record.at);
                 }
             }
-            Body::Anchor { .. } => {}
+            Body::Granted { .. } => self.granted(record),
+            Body::GrantUsed { grant_id, .. } | Body::GrantExpired { grant_id } => {
+                self.grants.remove(grant_id);
+            }
+            Body::Request { .. } => self.requested(record),
+            Body::RequestEnded { request_id, .. } => {
+                self.requests.remove(request_id);
+            }
+            Body::GrantRefused { .. } | Body::Anchor { .. } => {}
         }
     }
 
@@ -268,6 +282,35 @@ impl History {
         while self.opened.len() > WINDOW_ENTRIES_MAX {
             self.opened.pop_front();
         }
+    }
+
+    fn granted(&mut self, record: &Record) {
+        let Body::Granted { grant_id, action, target, principal, expires_at, .. } = &record.body else { return };
+        let grant = Grant {
+            grant_id: grant_id.clone(),
+            action: *action,
+            target: target.clone(),
+            principal: principal.clone(),
+            granted_at: record.at,
+            expires_at: *expires_at,
+        };
+        self.grants.insert(grant_id.clone(), grant);
+    }
+
+    fn requested(&mut self, record: &Record) {
+        let Body::Request { request_id, restart_class, target, principal, role, acts: true, break_glass_until, .. } = &record.body else {
+            return;
+        };
+        let request = Request {
+            request_id: request_id.clone(),
+            restart_class: *restart_class,
+            target: target.clone(),
+            principal: principal.clone(),
+            role: role.clone(),
+            at: record.at,
+            break_glass_until: *break_glass_until,
+        };
+        self.requests.insert(request_id.clone(), request);
     }
 
     fn open_by_id(&mut self, incident_id: &str) -> Option<&mut Incident> {
