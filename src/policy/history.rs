@@ -247,7 +247,9 @@ impl History {
     /// Forgets what no window of the policy reaches any more.
     pub fn prune(&mut self, policy: &Policy, now: Timestamp) {
         let acted = policy.budgets.starts_window.max(policy.budgets.actions_window);
-        while self.acted.front().is_some_and(|a| a.age(now) > acted) || self.acted.len() > WINDOW_ENTRIES_MAX {
+        // One that is still open keeps none that began after it and is over.
+        self.acted.retain(|a| a.age(now) <= acted);
+        while self.acted.len() > WINDOW_ENTRIES_MAX {
             self.acted.pop_front();
         }
         self.prune_opened(policy, now);
