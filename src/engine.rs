@@ -44,6 +44,8 @@ const ROUNDS_MAX: usize = 64;
 const WAKE_READ_EVERY: Duration = Duration::from_secs(1);
 /// The wall clock runs away from the monotonic one by at most this between two turns, or it stepped.
 const CLOCK_STEP: SignedDuration = SignedDuration::from_millis(500);
+/// More servers than this are read as one list.
+const SERVER_READS_MAX: usize = 16;
 /// A log that refused a write is tried again after this.
 const LOG_RETRY: Duration = Duration::from_secs(1);
 /// How long a shutdown waits for what is under way.
@@ -268,8 +270,15 @@ impl Engine {
 
     /// Intent before act: the attempt is durable before its executor runs.
     async fn carry_out(&mut self, plan: &Plan) -> Option<Timestamp> {
+        // Many at once are read as one list; before it acts on one of them the planner asks for that one again.
+        let asked = plan.steps.iter().filter(|s| matches!(s, Step::Read(Read::Server(_)))).count();
+        let as_list = asked > SERVER_READS_MAX;
+        if as_list {
+            self.want_list();
+        }
         for step in &plan.steps {
             match step {
+                Step::Read(Read::Server(_)) if as_list => {}
                 Step::Read(read) => self.read(read),
                 Step::Act(action) => {
                     if action.part == Part::First && !self.begin(action).await {

@@ -435,7 +435,8 @@ impl<'a> Climber<'a> {
     }
 
     fn rest_young(&self, server: &ServerReading) -> bool {
-        !server.rest_outdated && server.rest.as_ref().is_some_and(|r| self.young(r.at))
+        // The list says less than the detail: no failures in a row, and on 2.20 no backoff.
+        !server.rest_outdated && server.rest.as_ref().is_some_and(|r| self.young(r.at) && r.consecutive_failures.is_some())
     }
 
     /// Reads both again: what was read before a window ended says nothing of its end.

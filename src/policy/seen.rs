@@ -80,7 +80,10 @@ pub const fn rest_unreadable(hangar: &HangarReading) -> bool {
 fn by_rest(policy: &Policy, server: &ServerReading, rest: &RestReading, since: Timestamp, now: Timestamp) -> Seen {
     match rest.state {
         State::Cold => Seen::Cold,
-        State::Initializing => Seen::Initializing(if server.gauge == Some(State::Initializing) { since } else { rest.at.min(now) }),
+        State::Initializing => {
+            let told = if server.gauge == Some(State::Initializing) { since } else { rest.at };
+            Seen::Initializing(server.initializing_since.map_or(told, |at| at.min(told)).min(now))
+        }
         State::Degraded => Seen::Degraded(since),
         State::Dead => Seen::Dead,
         // `alive` tells of the process only where Hangar itself is its parent.
