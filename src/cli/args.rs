@@ -187,7 +187,7 @@ pub struct RecommendArgs {
     /// What is seen; several: the narrowest first action over all of them
     #[arg(long = "symptom", value_name = "SYMPTOM", required = true, num_args = 1.., value_parser = words(Symptom::ALL, Symptom::as_str))]
     pub symptoms: Vec<Symptom>,
-    /// What was tried: a JSON array or JSON Lines of attempts, - for stdin; none: nothing
+    /// What was tried: a JSON array or JSON Lines of attempts, or an export of the log; - for stdin; none: nothing
     #[arg(long = "attempts", value_name = "FILE")]
     pub attempts: Option<PathBuf>,
     #[command(flatten)]
@@ -206,7 +206,7 @@ pub struct AssessArgs {
     /// Who asks: a row of the class matrix; any other role may do nothing
     #[arg(long = "role", value_name = "ROLE")]
     pub role: String,
-    /// What was tried: a JSON array or JSON Lines of attempts, - for stdin; none: nothing
+    /// What was tried: a JSON array or JSON Lines of attempts, or an export of the log; - for stdin; none: nothing
     #[arg(long = "attempts", value_name = "FILE")]
     pub attempts: Option<PathBuf>,
     /// Ask for break-glass
@@ -222,7 +222,7 @@ pub struct AssessArgs {
 /// `recovery-metrics`.
 #[derive(Debug, Args)]
 pub struct RecoveryMetricsArgs {
-    /// A JSON array or JSON Lines of attempts, - for stdin
+    /// A JSON array or JSON Lines of attempts, or an export of the log; - for stdin
     #[arg(long = "attempts", value_name = "FILE")]
     pub attempts: PathBuf,
     #[command(flatten)]

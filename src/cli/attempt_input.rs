@@ -1,4 +1,4 @@
-//! Prior attempts from a file: one JSON array or JSON Lines, read one record at a time so that any number fits.
+//! Prior attempts from a file: one JSON array or JSON Lines (an export of the log too), read one record at a time so that any number fits.
 
 use std::cell::Cell;
 use std::fmt;
@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use serde::de::{DeserializeSeed, Deserializer, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::export_input::{ExportFold, is_export};
 use super::progress::{Bytes, Counted, Meter};
 use crate::policy::{AttemptFault, AttemptRecord, parse_attempt};
 
@@ -148,22 +149,32 @@ impl Records<'_> {
 
     fn lines(&mut self, mut input: impl BufRead) {
         let mut line = Vec::new();
+        let mut export: Option<ExportFold> = None;
         loop {
             line.clear();
             match input.by_ref().take(RECORD_MAX + 1).read_until(b'\n', &mut line) {
-                Ok(0) => return,
+                Ok(0) => break,
                 Ok(_) if line.len() as u64 > RECORD_MAX => return self.fault(format!("is longer than {RECORD_MAX} bytes")),
                 Ok(_) => {}
                 Err(error) => return self.fault(format!("cannot be read: {error}")),
             }
             match std::str::from_utf8(&line) {
                 Ok(text) if text.trim().is_empty() => {}
+                Ok(text) if export.is_some() || (self.index == 0 && is_export(text)) => {
+                    if let Err(fault) = export.get_or_insert_default().line(text, self.each) {
+                        self.fault(fault);
+                    }
+                    self.index += 1;
+                }
                 Ok(text) => self.record(text.trim()),
                 Err(_) => {
                     self.fault("is not UTF-8");
                     self.index += 1;
                 }
             }
+        }
+        if let Some(export) = export.filter(|_| self.refused.faults.is_empty()) {
+            export.finish(self.each);
         }
     }
 }

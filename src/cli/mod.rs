@@ -8,6 +8,7 @@ pub mod break_glass;
 pub mod check_config;
 pub mod classify;
 pub mod client;
+pub mod export_input;
 pub mod incidents;
 pub mod ladder;
 pub mod mcp;

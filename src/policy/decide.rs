@@ -48,6 +48,15 @@ pub fn decide(policy: &Policy, incident: &Incident, seen: &Seen) -> Decision {
     forbids(incident, seen).map_or(Decision::Exhausted, Decision::Forbidden)
 }
 
+/// The narrowest enabled rung below `class` that applies here and is not spent (DESIGN: a broad action needs them all spent).
+#[must_use]
+pub fn unspent_below(policy: &Policy, incident: &Incident, seen: &Seen, class: Rung) -> Option<Rung> {
+    let first = first_rank(incident, seen);
+    let lower = policy.rungs.iter().filter(|r| r.action.rank() >= first && r.action < class);
+    let left = lower.filter(|r| not_applicable(incident, r.action, seen).is_none());
+    left.filter(|r| !spent(r.attempts_max.get().into(), incident, r.action, seen)).map(|r| r.action).min()
+}
+
 /// In observe mode a rung that was recorded as "would act" counts as tried.
 fn observed(policy: &Policy, incident: &Incident, rung: Rung) -> bool {
     policy.mode == Mode::Observe && incident.would_act.contains(&rung)

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::assess::{Ask, assess, own_log};
 use super::brake::{self, Braked};
-use super::decide::{Decision, decide, only_to_look};
+use super::decide::{only_to_look, unspent_below};
 use super::history::{History, Incident};
 use super::hold::Hold;
 use super::ladder::Rung;
@@ -59,11 +59,7 @@ impl Gate<'_> {
             return Some(Braked::new(hold, None, refusal.message.clone()));
         }
         let (incident, seen) = (incident?, seen?);
-        let narrower = rung.broad() && !report.break_glass.used;
-        let left = match decide(self.policy, incident, seen) {
-            Decision::Climb(lower) | Decision::Pass(lower, _) if narrower && lower < rung => lower,
-            Decision::Climb(_) | Decision::Pass(..) | Decision::Forbidden(_) | Decision::Exhausted => return None,
-        };
+        let left = unspent_below(self.policy, incident, seen, rung).filter(|_| rung.broad() && !report.break_glass.used)?;
         Some(Braked::new(Hold::AttemptLogMissing, None, format!("{left} is narrower and not spent yet")))
     }
 

@@ -146,16 +146,15 @@ mod tests {
 
     #[test]
     fn what_was_tried_and_did_not_help_is_passed_and_nothing_else() {
-        use Outcome::{Cancelled, Failed, Insufficient, NotApplicable, Recovered};
-        let eof = [Symptom::TransportEof];
-        assert_eq!(next(&eof, &[(Rung::ClientReconnect, Insufficient)]), Some(Rung::CapabilityRefresh));
-        assert_eq!(next(&eof, &[(Rung::CapabilityRefresh, Insufficient)]), Some(Rung::ClientReconnect));
-        for outcome in [Recovered, Cancelled, NotApplicable] {
+        let (failed, eof) = (Outcome::Failed, [Symptom::TransportEof]);
+        assert_eq!(next(&eof, &[(Rung::ClientReconnect, Outcome::Insufficient)]), Some(Rung::CapabilityRefresh));
+        assert_eq!(next(&eof, &[(Rung::CapabilityRefresh, Outcome::Insufficient)]), Some(Rung::ClientReconnect));
+        for outcome in [Outcome::Recovered, Outcome::Cancelled, Outcome::NotApplicable] {
             assert_eq!(next(&eof, &[(Rung::ClientReconnect, outcome)]), Some(Rung::ClientReconnect));
         }
-        let below = [(Rung::ClientReconnect, Failed), (Rung::SessionReconnect, Failed)];
+        let below = [(Rung::ClientReconnect, failed), (Rung::SessionReconnect, failed)];
         assert_eq!(next(&[Symptom::StaleSession], &below), Some(Rung::ConfigurationReload));
-        let all: Vec<_> = Rung::ALL.iter().map(|r| (*r, Failed)).collect();
+        let all: Vec<_> = Rung::ALL.iter().map(|r| (*r, failed)).collect();
         assert_eq!(next(&eof, &all), None);
     }
 

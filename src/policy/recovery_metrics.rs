@@ -79,13 +79,12 @@ mod tests {
 
     #[test]
     fn the_fraction_is_of_recoveries_that_spared_full_mcp_and_host_restart() {
-        use Outcome::{Cancelled, Failed, Recovered};
         for (attempts, fraction) in [
             (vec![], None),
-            (vec![(Rung::SessionReconnect, Failed, 9), (Rung::HostRestart, Cancelled, 1)], None),
-            (vec![(Rung::SessionReconnect, Recovered, 1)], Some(1.0)),
-            (vec![(Rung::FullMcpRestart, Recovered, 2)], Some(0.0)),
-            (vec![(Rung::RollingMcpRestart, Recovered, 3), (Rung::HostRestart, Recovered, 1)], Some(0.75)),
+            (vec![(Rung::SessionReconnect, Outcome::Failed, 9), (Rung::HostRestart, Outcome::Cancelled, 1)], None),
+            (vec![(Rung::SessionReconnect, Outcome::Recovered, 1)], Some(1.0)),
+            (vec![(Rung::FullMcpRestart, Outcome::Recovered, 2)], Some(0.0)),
+            (vec![(Rung::RollingMcpRestart, Outcome::Recovered, 3), (Rung::HostRestart, Outcome::Recovered, 1)], Some(0.75)),
         ] {
             assert_eq!(report(&attempts).fraction_avoided_full_restart, fraction, "{attempts:?}");
         }

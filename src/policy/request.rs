@@ -80,7 +80,8 @@ pub struct RequestVerdict {
 #[must_use]
 pub fn judge(policy: &Policy, history: &History, ask: &RequestAsk, now: Timestamp) -> RequestVerdict {
     let live = |g: &&Grant| g.opens(ask.restart_class, &ask.target, now);
-    let grant = history.grants.values().find(live).filter(|_| policy.break_glass_authorised);
+    // Of several the one that ends first.
+    let grant = history.grants.values().filter(live).min_by_key(|g| g.expires_at).filter(|_| policy.break_glass_authorised);
     let report = assess(
         &policy.matrix,
         &Ask {
@@ -166,7 +167,9 @@ fn judge_again(policy: &Policy, snapshot: &Snapshot, history: &History, request:
     }
     let gate = Gate { policy, snapshot, history, now };
     let incident = history.open.get(&request.target);
-    if let Some(braked) = gate.permitted(incident, None, class, request.who(now)) {
+    let server = snapshot.servers.get(&request.target).filter(|_| snapshot.hangar.fresh);
+    let seen = incident.zip(server).map(|(incident, server)| seen_closely(policy, &snapshot.hangar, incident, server, now));
+    if let Some(braked) = gate.permitted(incident, seen.as_ref(), class, request.who(now)) {
         debug_assert!(matches!(braked.hold, Hold::NotPermitted | Hold::AttemptLogMissing));
         return Some((RequestEnd::Refused, format!("{}: {}", braked.hold, braked.why)));
     }
@@ -179,10 +182,6 @@ fn judge_again(policy: &Policy, snapshot: &Snapshot, history: &History, request:
     let Some(incident) = incident else {
         return of_class("the target has no open incident: there is nothing to recover");
     };
-    let server = snapshot.servers.get(&request.target).filter(|_| snapshot.hangar.fresh)?;
-    let seen = seen_closely(policy, &snapshot.hangar, incident, server, now);
-    if seen == Seen::Unknown {
-        return None;
-    }
+    let seen = seen.filter(|seen| *seen != Seen::Unknown)?;
     not_applicable(incident, class, &seen).and_then(of_class)
 }

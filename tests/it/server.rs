@@ -84,6 +84,10 @@ impl Views for Fake {
         ladder_document(|rung| policy.rung(rung).is_some())
     }
 
+    fn recovery_metrics(&self) -> RecoveryMetrics {
+        RecoveryMetrics::default()
+    }
+
     fn incidents(&self, which: Which, _limit: usize) -> BoxFuture<'_, Result<Vec<IncidentView>, ViewError>> {
         self.rows(if which == Which::Closed { vec![] } else { vec![incident()] })
     }
