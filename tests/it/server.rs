@@ -75,10 +75,6 @@ impl Views for Fake {
         }
     }
 
-    fn recovery_metrics(&self) -> RecoveryMetrics {
-        RecoveryMetrics::default()
-    }
-
     fn ladder(&self) -> LadderDocument {
         let policy = Policy::default();
         ladder_document(|rung| policy.rung(rung).is_some())
