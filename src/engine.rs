@@ -1,5 +1,6 @@
 //! The loop: wake, look at the board, plan, write down, act, sleep. The one task that changes anything.
 
+mod commands;
 mod fusion;
 mod hear;
 mod records;
@@ -18,6 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+pub use commands::{Command, CommandError, Held, Reply, Resume};
 pub use fusion::Said;
 pub use hear::Signal;
 pub use records::tell;
@@ -34,7 +36,8 @@ use crate::observe::board::Board;
 use crate::observe::log::tail::TailCounts;
 use crate::observe::metrics_text::MetricsReading;
 use crate::policy::{
-    Action, Body, History, Part, Plan, Policy, Provenance, Read, Reason, Rung, Seen, Snapshot, Source, Step, Unasked, plan, seen,
+    Action, Body, History, Part, Plan, Policy, Provenance, Read, Reason, RequestEnd, Rung, Seen, Snapshot, Source, Step, Unasked, plan,
+    seen,
 };
 
 use fusion::Disagreements;
@@ -52,6 +55,8 @@ const WAKE_READ_EVERY: Duration = Duration::from_secs(1);
 const CLOCK_STEP: SignedDuration = SignedDuration::from_millis(500);
 /// A failed list is asked for again at once this often; then with the next good read of the metrics.
 const LIST_RETRIES: u32 = 2;
+/// More servers than this are read as one list.
+const SERVER_READS_MAX: usize = 16;
 /// A log that refused a write is tried again after this.
 const LOG_RETRY: Duration = Duration::from_secs(1);
 /// How long a shutdown waits for what is under way.
@@ -117,6 +122,8 @@ pub struct Engine {
     seen_dead_saved: Option<Timestamp>,
     last_error: Option<String>,
     told_standing: BTreeMap<String, String>,
+    /// Milliseconds in the last id that was given to a grant or request.
+    last_id_ms: i64,
 }
 
 impl Engine {
@@ -162,6 +169,7 @@ impl Engine {
             seen_dead_saved: None,
             last_error: None,
             told_standing: BTreeMap::new(),
+            last_id_ms: 0,
         })
     }
 
@@ -198,7 +206,7 @@ impl Engine {
                     tracing::info!(running = self.running.len(), "shutting down: no new action");
                 }
                 () = wake.notified() => self.want_list(),
-                Some(signal) = signals.recv() => self.hear(signal),
+                Some(signal) = signals.recv() => self.hear(signal).await,
                 Some(brought) = self.tasks.join_next() => self.take(brought?),
                 () = sleep => {}
             }
@@ -277,11 +285,18 @@ impl Engine {
 
     /// Intent before act: the attempt is durable before its executor runs.
     async fn carry_out(&mut self, plan: &Plan) -> Option<Timestamp> {
+        // Many at once are read as one list; before it acts on one of them the planner asks for that one again.
+        let asked = plan.steps.iter().filter(|s| matches!(s, Step::Read(Read::Server(_)))).count();
+        let as_list = asked > SERVER_READS_MAX;
+        if as_list {
+            self.want_list();
+        }
         for step in &plan.steps {
             match step {
+                Step::Read(Read::Server(_)) if as_list => {}
                 Step::Read(read) => self.read(read),
                 Step::Act(action) => {
-                    if action.part == Part::First && !self.append(vec![opened(action)]).await {
+                    if action.part == Part::First && !self.begin(action).await {
                         return None;
                     }
                     self.act(action.clone());
@@ -290,6 +305,15 @@ impl Engine {
             }
         }
         plan.wake_at
+    }
+
+    /// The attempt, and the end of the request that asked for it, are written down together.
+    async fn begin(&mut self, action: &Action) -> bool {
+        let mut bodies = vec![opened(action)];
+        let Some(asked) = &action.asked_by else { return self.append(bodies).await };
+        let (request_id, why) = (asked.request_id.clone(), action.attempt_id.clone());
+        bodies.push(Body::RequestEnded { request_id, how: RequestEnd::Acted, why });
+        self.append_as(&asked.principal, bodies).await
     }
 
     fn act(&mut self, action: Action) {
@@ -520,7 +544,11 @@ impl Engine {
     }
 
     async fn append(&mut self, bodies: Vec<Body>) -> bool {
-        match self.parts.log.append(clock::now(), ACTOR, bodies).await {
+        self.append_as(ACTOR, bodies).await
+    }
+
+    async fn append_as(&mut self, actor: &str, bodies: Vec<Body>) -> bool {
+        match self.parts.log.append(clock::now(), actor, bodies).await {
             Ok(records) => {
                 if std::mem::take(&mut self.log_unwritable) {
                     tracing::info!("the attempt log can be written again");

@@ -1,15 +1,16 @@
 //! Parses the command line and runs.
 
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::Parser;
 use hangar_medic::attempt_log::{AttemptLog, Store};
-use hangar_medic::cli::args::{AttemptsCommand, INVALID, IncidentState, IncidentsCommand, LadderArgs, OK, RunArgs};
+use hangar_medic::cli::args::{AttemptsCommand, INVALID, IncidentState, IncidentsCommand, LadderArgs, McpArgs, OK, RunArgs};
 use hangar_medic::cli::client::Medic;
-use hangar_medic::cli::{Cli, Command, attempts, check_config, classify, incidents, ladder};
+use hangar_medic::cli::{Cli, Command, attempts, break_glass, check_config, classify, incidents, ladder, mcp, playbook};
 use hangar_medic::{config, policy, run, telemetry};
 
 /// Few threads: one runs the engine, the other the server.
@@ -41,6 +42,12 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::CheckConfig(args) => return Ok(check_config::run(&args, &mut out, &mut std::io::stderr().lock())?),
         Command::Classify(args) => classify::run(&args, &mut out)?,
         Command::Ladder(args) => return print_ladder(&args, &mut out),
+        Command::Recommend(args) => return Ok(playbook::run_recommend(&args, &mut out, &mut std::io::stderr().lock())?),
+        Command::Assess(args) => return Ok(playbook::run_assess(&args, &mut out, &mut std::io::stderr().lock())?),
+        Command::RecoveryMetrics(args) => return Ok(playbook::run_recovery_metrics(&args, &mut out, &mut std::io::stderr().lock())?),
+        Command::BreakGlass(args) => return block_on(break_glass::run(&args, &mut out))?,
+        Command::Resume(args) => return block_on(break_glass::resume(&args, &mut out))?,
+        Command::Mcp(args) => return serve_mcp(&args),
         Command::Incidents(command) => block_on(print_incidents(command, &mut out))??,
         Command::Attempts(command) => return block_on(attempts_command(command, &mut out))?,
     }
@@ -75,21 +82,30 @@ fn block_on<T>(future: impl Future<Output = T>) -> anyhow::Result<T> {
     Ok(runtime.block_on(future))
 }
 
-fn print_ladder(args: &LadderArgs, out: &mut dyn Write) -> anyhow::Result<u8> {
-    let policy = match &args.config_file {
-        None => policy::Policy::default(),
-        Some(file) => match config::load(Some(file), &config::Overrides::default()) {
-            Ok(config) => config.policy,
-            Err(faults) => {
-                let mut err = std::io::stderr().lock();
-                for fault in &faults {
-                    writeln!(err, "{}", fault.about(Some(file)))?;
-                }
-                return Ok(INVALID);
+/// The policy of a configuration file, or the default; every fault goes to stderr.
+fn policy_of(file: Option<&Path>) -> anyhow::Result<Option<policy::Policy>> {
+    let Some(file) = file else { return Ok(Some(policy::Policy::default())) };
+    match config::load(Some(file), &config::Overrides::default()) {
+        Ok(config) => Ok(Some(config.policy)),
+        Err(faults) => {
+            let mut err = std::io::stderr().lock();
+            for fault in &faults {
+                writeln!(err, "{}", fault.about(Some(file)))?;
             }
-        },
-    };
+            Ok(None)
+        }
+    }
+}
+
+fn print_ladder(args: &LadderArgs, out: &mut dyn Write) -> anyhow::Result<u8> {
+    let Some(policy) = policy_of(args.config_file.as_deref())? else { return Ok(INVALID) };
     ladder::print_ladder(out, &policy::ladder_document(|rung| policy.rung(rung).is_some()), args.format.format)?;
+    Ok(OK)
+}
+
+fn serve_mcp(args: &McpArgs) -> anyhow::Result<u8> {
+    let Some(policy) = policy_of(args.config_file.as_deref())? else { return Ok(INVALID) };
+    block_on(mcp::run(args, policy))??;
     Ok(OK)
 }
 

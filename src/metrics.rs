@@ -12,7 +12,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use prometheus::{IntCounter, Registry, TextEncoder};
 
-use crate::policy::{Closed, Hold, Mode, Outcome, Phase, Reason, Rung, Source};
+use crate::policy::{Closed, GlassEvent, Hold, Mode, Outcome, Phase, Reason, RecoveryFold, RecoveryMetrics, Rung, Source};
 use family::Registrar;
 use groups::{Daemon, Incidents, Recovery, Sources};
 
@@ -130,35 +130,60 @@ impl Metrics {
             self.incidents.closed.with(key, |c| c.inc_by(*n));
         }
         self.daemon.log_records.inc_by(seed.records);
-        self.count_fraction();
+        self.recount(&seed.attempts);
     }
 
-    /// An attempt is settled, finally: `unresolved` that may still turn is not to be told here.
-    pub fn attempt_settled(&self, action: Rung, outcome: Outcome) {
+    /// An attempt is settled, for the first time or again: a recovery that did not last leaves the gauge.
+    pub fn attempt_settled(&self, action: Rung, before: Option<Outcome>, outcome: Outcome) {
         self.recovery.attempts.with(&(action, outcome), IntCounter::inc);
+        self.fold(|fold| match before {
+            Some(before) => fold.replace(action, before, outcome),
+            None => fold.add(action, outcome),
+        });
+    }
+
+    /// Replaces what the gauge is computed from: retention took attempts out of the log.
+    pub fn recount(&self, settled: &BTreeMap<(Rung, Outcome), u64>) {
+        self.fold(|fold| {
+            *fold = RecoveryFold::default();
+            for ((action, outcome), n) in settled {
+                fold.add_many(*action, *outcome, *n);
+            }
+        });
+    }
+
+    /// The fold of the attempt log (playbook, *Metrics*).
+    #[must_use]
+    pub fn recovery_metrics(&self) -> RecoveryMetrics {
+        self.recovery.fold.lock().unwrap_or_else(PoisonError::into_inner).report()
+    }
+
+    /// Something happened around break-glass.
+    pub fn break_glass(&self, event: GlassEvent) {
+        self.recovery.break_glass.with(&event, IntCounter::inc);
+    }
+
+    /// A restart request was judged.
+    pub fn restart_requested(&self, allowed: bool) {
+        self.recovery.requests.with(&if allowed { "allowed" } else { "refused" }, IntCounter::inc);
     }
 
     /// A recovery is proved. `took` runs from the server's death to the end of the action that brought it back.
     pub fn recovered(&self, action: Rung, reason: Reason, took: SignedDuration) {
         self.recovery.recoveries.with(&(action, reason), IntCounter::inc);
         self.recovery.took.observe(took.as_secs_f64().max(0.0));
-        self.count_fraction();
     }
 
     /// The share of recoveries that needed no full restart; `None` while there are none (playbook, *Metrics*).
     #[must_use]
     pub fn fraction_avoided_full_restart(&self) -> Option<f64> {
-        Some(self.recovery.fraction.get()).filter(|f| !f.is_nan())
+        self.recovery_metrics().fraction_avoided_full_restart
     }
 
-    #[allow(clippy::cast_precision_loss, reason = "exact below 2^53 recoveries")]
-    fn count_fraction(&self) {
-        let (mut all, mut avoided) = (0, 0);
-        for ((rung, _), counter) in &self.recovery.recoveries.0 {
-            all += counter.get();
-            avoided += if rung.is_full_restart() { 0 } else { counter.get() };
-        }
-        self.recovery.fraction.set(if all == 0 { f64::NAN } else { avoided as f64 / all as f64 });
+    fn fold(&self, change: impl FnOnce(&mut RecoveryFold)) {
+        let mut fold = self.recovery.fold.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut fold);
+        self.recovery.fraction.set(fold.report().fraction_avoided_full_restart.unwrap_or(f64::NAN));
     }
 
     /// An incident is opened, `delay` after the death as its source dates it.

@@ -1,5 +1,6 @@
 //! Wiring: the one file that knows every part.
 
+mod operations;
 mod views;
 
 use std::collections::BTreeSet;
@@ -13,9 +14,10 @@ use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::attempt_log::{AttemptLog, Checkpoints, LogError, Store};
+use crate::cli::assess::break_glass_authorised;
 use crate::clock;
 use crate::config::Config;
-use crate::engine::{ACTOR, Engine, Parts, Share, Signal};
+use crate::engine::{ACTOR, Command, Engine, Parts, Share, Signal};
 use crate::execute::hangar::Executor;
 use crate::hangar::{AuthMemory, HangarClient, MemoryError, Settings};
 use crate::jitter::Jitter;
@@ -25,8 +27,9 @@ use crate::observe::log::tail::follow;
 use crate::observe::prometheus::{self as prom, PrometheusSource};
 use crate::observe::{events, processes, silences};
 use crate::policy::State;
-use crate::server::{self, Shared};
+use crate::server::{self, Principals, Shared};
 use crate::supervise::{GRACE, Supervisor};
+use operations::ThroughEngine;
 use views::DaemonViews;
 
 /// Signals on their way to the engine at once; then their sources wait.
@@ -37,11 +40,13 @@ const LOG_INTERVAL: Duration = Duration::from_millis(250);
 const RETENTION_EVERY: Duration = Duration::from_hours(6);
 
 /// Runs the daemon until SIGTERM or SIGINT, then drains for at most 10 s.
-pub async fn run(config: Config) -> anyhow::Result<()> {
+pub async fn run(mut config: Config) -> anyhow::Result<()> {
+    config.policy.break_glass_authorised = break_glass_authorised();
     let metrics = Arc::new(Metrics::register(&Registry::new()).context("the metrics cannot be registered")?);
     metrics.set_mode(config.policy.mode);
     metrics.config_loaded(&config.sha256(), clock::now());
-    let shared = Shared::new(Arc::clone(&metrics));
+    let principals = Principals::new(&config.web.principals, config.policy.matrix.clone());
+    let shared = Shared::with_principals(Arc::clone(&metrics), principals);
     let bound = server::bind(&config.web.listen_address.to_string(), false).await?;
     tracing::info!(event = "listening", address = %bound.address(), version = env!("CARGO_PKG_VERSION"));
 
@@ -109,11 +114,12 @@ async fn daemon(
     let log = Arc::clone(&store) as Arc<dyn AttemptLog>;
     let views = DaemonViews::new(config, log, Arc::clone(&live), metrics, Arc::clone(&client), Arc::clone(&wake));
     shared.set_views(Arc::new(views));
+    shared.set_operations(Arc::new(ThroughEngine(signals.clone())));
 
     watch_hangar(supervisor, config, client, &live, &signals)?;
     watch_others(supervisor, config, &signals)?;
     supervisor.task("ready", become_ready(live, shared, stop.clone()));
-    supervisor.task("retention", retain(store, config.storage.retention, stop.clone()));
+    supervisor.task("retention", retain(store, config.storage.retention, signals.clone(), stop.clone()));
     supervisor.task("engine", engine.run(heard, wake, stop));
     Ok(())
 }
@@ -134,8 +140,9 @@ fn watch_hangar(
             until(&stopped).await
         });
         let (live, to_engine, stopped) = (Arc::clone(live), signals.clone(), stop.clone());
+        let port = local_port(&config.hangar.url);
         supervisor.task("processes", async move {
-            processes::follow("/proc".into(), move || live.process_start(), to_engine, stopped.clone()).await;
+            processes::follow("/proc".into(), port, move || live.process_start(), to_engine, stopped.clone()).await;
             until(&stopped).await
         });
     }
@@ -173,6 +180,13 @@ fn watch_others(supervisor: &mut Supervisor, config: &Config, signals: &mpsc::Se
         });
     }
     Ok(())
+}
+
+/// The port of a Hangar that is asked on loopback.
+fn local_port(url: &reqwest::Url) -> Option<u16> {
+    let host = url.host_str()?.trim_matches(['[', ']']);
+    let local = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    url.port_or_known_default().filter(|_| local)
 }
 
 /// A source whose engine is gone ends with it, not before.
@@ -276,7 +290,12 @@ async fn become_ready(live: Arc<Share>, shared: Arc<Shared>, stop: CancellationT
     Ok(())
 }
 
-async fn retain(store: Arc<Store>, retention: SignedDuration, stop: CancellationToken) -> anyhow::Result<()> {
+async fn retain(
+    store: Arc<Store>,
+    retention: SignedDuration,
+    signals: mpsc::Sender<Signal>,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
     loop {
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
@@ -284,7 +303,11 @@ async fn retain(store: Arc<Store>, retention: SignedDuration, stop: Cancellation
         }
         let now = clock::now();
         match store.cut(now - retention, now, ACTOR).await {
-            Ok(cut) if cut.removed > 0 => tracing::info!(event = "retention", removed = cut.removed, first_seq = cut.first_seq),
+            Ok(cut) if cut.removed > 0 => {
+                tracing::info!(event = "retention", removed = cut.removed, first_seq = cut.first_seq);
+                // The engine is gone only when everything stops.
+                let _ = signals.send(Signal::Command(Box::new(Command::Recount))).await;
+            }
             Ok(_) => {}
             Err(error) => tracing::warn!(error = crate::hangar::fault::chain(&error), "retention failed; it is tried again"),
         }

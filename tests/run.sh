@@ -26,6 +26,8 @@ fi
 for version in 2.34.4 2.20.0; do
   hangar_venv "$version" >/dev/null
 done
+# The MCP client that talks to `hangar-medic mcp`.
+package_venv mcp 2.3.0 >/dev/null
 mkdir -p "$VENVS"
 HANGAR_MEDIC_TEST_VENVS="$(cd "$VENVS" && pwd)"
 export HANGAR_MEDIC_TEST_VENVS

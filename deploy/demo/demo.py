@@ -150,12 +150,12 @@ def user_start(hangar, server):
 
 
 def break_all(stage, hangar):
-    tell("crashed", "BREAK  its process is killed")
-    stage.mode("crashed", "exit")
+    tell("crashed", "BREAK  its process is killed, and its upstream hangs")
+    stage.mode("crashed", "slow_init:2")
     os.kill(int(stage.starts("crashed")[-1][1]), signal.SIGKILL)
-    time.sleep(0.2)
+    time.sleep(1)
     stage.mode("crashed", "ok")
-    tell("crashed", "MEND   its upstream is fine again")
+    tell("crashed", "MEND   its upstream answers again")
 
     for server, why in (("start_failed", "its upstream is down when it is started"), ("given_up", "its upstream stays down through all of Hangar's retries")):
         tell(server, f"BREAK  {why}")
@@ -201,8 +201,9 @@ class Follower:
 
     def once(self, thing, key, line):
         known = (thing.get("attempt_id") or thing["incident_id"], key)
-        if self.told.get(known) != (thing[key], thing.get("hold_until")):
-            self.told[known] = (thing[key], thing.get("hold_until"))
+        news = (thing[key], thing.get("hold_until") if key == "hold" else None)
+        if self.told.get(known) != news:
+            self.told[known] = news
             tell(thing["mcp_server"], line)
 
     def newest(self, server):

@@ -8,7 +8,7 @@
 //! the `heads` table beside it, the file `medic.head`, or a copy that the operator keeps where the writer cannot reach.
 
 use std::fmt::{self, Write as _};
-use std::io::{self, BufRead};
+use std::io::{self, BufRead, Read};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,9 @@ use crate::policy::{Body, Record};
 
 /// `prev_hash` of the first record.
 pub const GENESIS: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+
+/// Bytes of one line of an export; what is longer is no record of ours.
+const LINE_MAX: u64 = 64 << 20;
 
 /// How far from its place a moved record is looked for.
 const MOVED_MAX: u64 = 100_000;
@@ -134,6 +137,14 @@ pub struct VerifyReport {
     pub index_fault: Option<String>,
 }
 
+impl VerifyReport {
+    /// What a head noted earlier shows of the end of this chain.
+    #[must_use]
+    pub fn end_fault(&self, remembered: &Head) -> Option<Fault> {
+        end_fault(self.head.as_ref(), remembered)
+    }
+}
+
 /// Checks records as they come, in bounded memory, up to the first fault.
 #[derive(Debug, Default)]
 pub(super) struct Verifier {
@@ -222,7 +233,7 @@ impl Verifier {
     #[must_use]
     pub(super) fn finish(mut self, remembered: Option<&Head>) -> VerifyReport {
         if self.fault.is_none() {
-            self.fault = self.start_fault().or_else(|| self.end_fault(remembered));
+            self.fault = self.start_fault().or_else(|| end_fault(self.head.as_ref(), remembered?));
         }
         VerifyReport {
             instance: self.instance,
@@ -240,19 +251,18 @@ impl Verifier {
         let detail = || format!("the log begins at record {first} and no anchor accounts for what was before");
         (!accounted).then(|| Fault { seq: first - 1, kind: FaultKind::Missing, detail: detail() })
     }
+}
 
-    fn end_fault(&self, remembered: Option<&Head>) -> Option<Fault> {
-        let remembered = remembered?;
-        let last = self.head.as_ref().map_or(0, |h| h.seq);
-        if last < remembered.seq {
-            let detail = format!("the log once reached record {}", remembered.seq);
-            return Some(Fault { seq: last + 1, kind: FaultKind::Missing, detail });
-        }
-        // What came after the remembered record is checked by the chain itself.
-        let differs = last == remembered.seq && self.head.as_ref() != Some(remembered);
-        let detail = "it is not the record that was once last".to_owned();
-        differs.then_some(Fault { seq: last, kind: FaultKind::Altered, detail })
+fn end_fault(head: Option<&Head>, remembered: &Head) -> Option<Fault> {
+    let last = head.map_or(0, |h| h.seq);
+    if last < remembered.seq {
+        let detail = format!("the log once reached record {}", remembered.seq);
+        return Some(Fault { seq: last + 1, kind: FaultKind::Missing, detail });
     }
+    // What came after the remembered record is checked by the chain itself.
+    let differs = last == remembered.seq && head != Some(remembered);
+    let detail = "it is not the record that was once last".to_owned();
+    differs.then_some(Fault { seq: last, kind: FaultKind::Altered, detail })
 }
 
 /// The place that a record was hashed for, if it is near.
@@ -298,11 +308,11 @@ pub(super) fn export_line(row: &Stored) -> Option<String> {
 /// Fails only when `input` cannot be read; a line that is no record is a fault of the chain.
 pub fn verify_export(mut input: impl BufRead, remembered: Option<&Head>, progress: &mut dyn FnMut(Progress)) -> io::Result<VerifyReport> {
     let mut verifier = Verifier::new("");
-    let mut text = String::new();
+    let mut text = Vec::new();
     let mut missing = None;
     loop {
         text.clear();
-        if input.read_line(&mut text)? == 0 {
+        if Read::by_ref(&mut input).take(LINE_MAX).read_until(b'\n', &mut text)? == 0 {
             break;
         }
         let row = stored(&text);
@@ -333,8 +343,8 @@ pub fn verify_export(mut input: impl BufRead, remembered: Option<&Head>, progres
     Ok(verifier.finish(remembered))
 }
 
-fn stored(text: &str) -> Option<Stored> {
-    let line: Line<'_> = serde_json::from_str(text.trim_end()).ok()?;
+fn stored(text: &[u8]) -> Option<Stored> {
+    let line: Line<'_> = serde_json::from_slice(text.trim_ascii_end()).ok()?;
     Some(Stored {
         instance: line.instance.into_owned(),
         seq: line.seq,

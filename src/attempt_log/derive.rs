@@ -13,6 +13,13 @@ pub(super) struct Derived {
     pub mcp_server: Option<String>,
     #[serde(default)]
     attempt_id: Option<String>,
+    /// The rest are no columns: `verify` needs them to know what must stand.
+    #[serde(default)]
+    pub grant_id: String,
+    #[serde(default)]
+    pub request_id: String,
+    #[serde(default)]
+    pub acts: bool,
 }
 
 impl Derived {

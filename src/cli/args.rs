@@ -6,8 +6,9 @@ use std::str::FromStr;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::attempt_log::Head;
 use crate::config::{LogFormat, LogLevel, Overrides};
-use crate::policy::Mode;
+use crate::policy::{Mode, Rung, Symptom};
 
 /// Exit code: everything as asked.
 pub const OK: u8 = 0;
@@ -15,6 +16,9 @@ pub const OK: u8 = 0;
 pub const INVALID: u8 = 1;
 /// Exit code: the command line or its input cannot be understood (clap's own).
 pub const USAGE: u8 = 2;
+
+/// Exit code: the gate refuses.
+pub const REFUSED: u8 = 3;
 
 /// Address at which `run` listens when nothing else is said.
 pub const DEFAULT_MEDIC_URL: &str = "http://127.0.0.1:9923";
@@ -25,7 +29,7 @@ pub const DEFAULT_MEDIC_URL: &str = "http://127.0.0.1:9923";
     name = "hangar-medic",
     version,
     after_help = "Start with:\n  hangar-medic run --hangar.url http://127.0.0.1:8000 --mode observe\n\n\
-        Exit codes: 0 done, 1 invalid configuration or failure, 2 wrong usage."
+        Exit codes: 0 done, 1 invalid configuration or failure, 2 wrong usage or input, 3 refused by the gate."
 )]
 pub struct Cli {
     #[command(subcommand)]
@@ -43,6 +47,18 @@ pub enum Command {
     Classify(super::classify::ClassifyArgs),
     /// Print the recovery ladder: every action, and whether it is on
     Ladder(LadderArgs),
+    /// Recommend what to try next for these symptoms: the narrowest action first
+    Recommend(RecommendArgs),
+    /// Ask the gate whether a role may do this, given what was tried: exit 0 allowed, 3 refused
+    Assess(AssessArgs),
+    /// Tell how often a full restart was spared, over a log of attempts
+    RecoveryMetrics(RecoveryMetricsArgs),
+    /// Ask a running daemon for break-glass: one action on one target, once, for a short time
+    BreakGlass(BreakGlassArgs),
+    /// End the hold of a server that was stopped deliberately, at a running daemon
+    Resume(ResumeArgs),
+    /// Answer an agent's questions as an MCP server over stdio
+    Mcp(McpArgs),
     /// The incidents of a running daemon
     #[command(subcommand)]
     Incidents(IncidentsCommand),
@@ -163,12 +179,123 @@ pub struct LadderArgs {
     pub format: FormatArgs,
 }
 
+/// `recommend`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  hangar-medic recommend --symptom transport_eof --attempts tried.json\n\n\
+    Soft: what it says never replaces `assess`. A manual process kill is never recommended.")]
+pub struct RecommendArgs {
+    /// What is seen; several: the narrowest first action over all of them
+    #[arg(long = "symptom", value_name = "SYMPTOM", required = true, num_args = 1.., value_parser = words(Symptom::ALL, Symptom::as_str))]
+    pub symptoms: Vec<Symptom>,
+    /// What was tried: a JSON array or JSON Lines of attempts, or an export of the log; - for stdin; none: nothing
+    #[arg(long = "attempts", value_name = "FILE")]
+    pub attempts: Option<PathBuf>,
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// `assess`.
+#[derive(Debug, Args)]
+#[command(after_help = "The report is printed either way. Exit codes: 0 allowed, 3 refused, 2 bad input.\n\
+    Break-glass is authorised by HANGAR_MEDIC_BREAKGLASS_AUTHORIZATION in the environment, set and not empty.\n\
+    It never lifts the class matrix.")]
+pub struct AssessArgs {
+    /// The action that is asked for
+    #[arg(long = "restart-class", value_name = "CLASS", value_parser = words(Rung::ALL, Rung::as_str))]
+    pub restart_class: Rung,
+    /// Who asks: a row of the class matrix; any other role may do nothing
+    #[arg(long = "role", value_name = "ROLE")]
+    pub role: String,
+    /// What was tried: a JSON array or JSON Lines of attempts, or an export of the log; - for stdin; none: nothing
+    #[arg(long = "attempts", value_name = "FILE")]
+    pub attempts: Option<PathBuf>,
+    /// Ask for break-glass
+    #[arg(long = "break-glass")]
+    pub break_glass: bool,
+    /// Take the class matrix of this configuration; none: the default
+    #[arg(long = "config.file", value_name = "FILE")]
+    pub config_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// `recovery-metrics`.
+#[derive(Debug, Args)]
+pub struct RecoveryMetricsArgs {
+    /// A JSON array or JSON Lines of attempts, or an export of the log; - for stdin
+    #[arg(long = "attempts", value_name = "FILE")]
+    pub attempts: PathBuf,
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
 /// The running daemon that is asked.
 #[derive(Debug, Clone, Args)]
 pub struct DaemonArgs {
     /// Address of the running daemon
     #[arg(long = "medic.url", value_name = "URL", default_value = DEFAULT_MEDIC_URL)]
     pub medic_url: String,
+}
+
+/// `break-glass`.
+#[derive(Debug, Args)]
+#[command(after_help = "Granted only where HANGAR_MEDIC_BREAKGLASS_AUTHORIZATION is set for the daemon, and only what the class\n\
+    matrix permits the token's role. Exit codes: 0 granted, 3 refused.")]
+pub struct BreakGlassArgs {
+    /// The action that is to be opened
+    #[arg(long = "action", value_name = "CLASS", value_parser = words(Rung::ALL, Rung::as_str))]
+    pub action: Rung,
+    /// What it is to be done to
+    #[arg(long = "target", value_name = "TARGET")]
+    pub target: String,
+    /// Why, for whoever reads the record
+    #[arg(long = "reason", value_name = "TEXT")]
+    pub reason: String,
+    /// How long the grant lasts, at most 15m
+    #[arg(long = "duration", value_name = "DURATION", default_value = "10m")]
+    pub duration: String,
+    /// File with the bearer token of a principal
+    #[arg(long = "token-file", value_name = "FILE")]
+    pub token_file: PathBuf,
+    #[command(flatten)]
+    pub daemon: DaemonArgs,
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// `resume`.
+#[derive(Debug, Args)]
+pub struct ResumeArgs {
+    /// The server's id
+    #[arg(value_name = "SERVER")]
+    pub server: String,
+    /// Why, for whoever reads the record
+    #[arg(long = "reason", value_name = "TEXT")]
+    pub reason: String,
+    /// File with the bearer token of a principal
+    #[arg(long = "token-file", value_name = "FILE")]
+    pub token_file: PathBuf,
+    #[command(flatten)]
+    pub daemon: DaemonArgs,
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// `mcp`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Speaks MCP on stdin and stdout; its own log, if any, goes to stderr. Without --token-file only the questions are\n\
+    answered that need no daemon: ladder, recommend_actions, assess_escalation, recovery_metrics over given attempts."
+)]
+pub struct McpArgs {
+    /// File with the bearer token of a principal: the running daemon is asked as that one
+    #[arg(long = "token-file", value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// Take class matrix and rungs of this configuration; none: the defaults
+    #[arg(long = "config.file", value_name = "FILE")]
+    pub config_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub daemon: DaemonArgs,
 }
 
 /// The store that is read, with or without a running daemon.
@@ -256,8 +383,24 @@ pub struct AttemptsExportArgs {
 pub struct AttemptsVerifyArgs {
     #[command(flatten)]
     pub store: StoreArgs,
+    /// Check an export instead, without any store; - for stdin
+    #[arg(long = "file", value_name = "FILE", conflicts_with = "storage_path")]
+    pub file: Option<PathBuf>,
+    /// The last record as it was noted earlier: shows that records were taken off the end
+    #[arg(long = "head", value_name = "SEQ:HASH", value_parser = head)]
+    pub head: Option<Head>,
     #[command(flatten)]
     pub format: FormatArgs,
+}
+
+/// `24:9f86d0…`, as `attempts verify` prints it.
+fn head(text: &str) -> Result<Head, String> {
+    let parts = text.split_once(':').and_then(|(seq, hash)| Some((seq.parse().ok()?, hash)));
+    let (seq, hash) = parts.ok_or("must be SEQ:HASH, as `attempts verify` prints it")?;
+    if hash.len() != 64 || !hash.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
+        return Err("the hash must be 64 lower-case hex digits".to_owned());
+    }
+    Ok(Head { seq, hash: hash.to_owned() })
 }
 
 /// A flag that takes one word of a closed set; the help and the error list them.

@@ -1,13 +1,17 @@
-//! `hangar-medic attempts list`.
+//! `hangar-medic attempts list` and `attempts verify`.
 
-use std::io::{self, IsTerminal, Write};
+use std::fs::File;
+use std::io::{self, BufReader, Read, Write};
+use std::path::Path;
 
+use anyhow::Context;
 use serde::Serialize;
 
 use super::args::{AttemptsVerifyArgs, INVALID, OK};
+use super::progress::{Bytes, Counted, Meter};
 use super::table::Table;
 use super::{Format, none, print_json, time};
-use crate::attempt_log::{AttemptLog, Store, VerifyReport};
+use crate::attempt_log::{AttemptLog, Head, Store, VerifyReport, verify_export};
 use crate::server::views::AttemptView;
 
 /// Prints attempts, one a line, oldest first.
@@ -36,22 +40,17 @@ pub fn print_attempts(out: &mut dyn Write, attempts: &[AttemptView], format: For
     table.print(out)
 }
 
-/// Checks the hash chain of a store and prints what was found. Returns the exit code: 0 whole, 1 not.
+/// Checks the hash chain of a store, or of an export, and prints what was found. Returns the exit code: 0 whole, 1 not.
 pub async fn verify(args: &AttemptsVerifyArgs, out: &mut dyn Write) -> anyhow::Result<u8> {
-    let store = Store::open_to_verify(&args.store.storage_path, None).await?;
-    let shows = std::io::stderr().is_terminal();
-    let mut last = 0;
-    let report = store
-        .verify(&mut |progress| {
-            let percent = progress.done * 100 / progress.total.max(1);
-            if shows && percent != last {
-                last = percent;
-                eprint!("\rverified {percent} %");
-            }
-        })
-        .await?;
-    if shows && last > 0 {
-        eprintln!();
+    let mut report = if let Some(file) = &args.file {
+        verify_file(file, args.head.as_ref())?
+    } else {
+        let store = Store::open_to_verify(&args.store.storage_path, None).await?;
+        let mut meter = Meter::new("verified");
+        store.verify(&mut |progress| meter.at(progress.done, progress.total)).await?
+    };
+    if let (None, None, Some(head)) = (&args.file, &report.fault, &args.head) {
+        report.fault = report.end_fault(head);
     }
     match args.format.format {
         Format::Json => print_json(out, &report)?,
@@ -60,10 +59,28 @@ pub async fn verify(args: &AttemptsVerifyArgs, out: &mut dyn Write) -> anyhow::R
     Ok(if report.fault.is_none() { OK } else { INVALID })
 }
 
+fn verify_file(file: &Path, head: Option<&Head>) -> anyhow::Result<VerifyReport> {
+    let cannot = || format!("{} cannot be read", file.display());
+    let bytes = Bytes::default();
+    let (input, total): (Box<dyn Read>, u64) = if file == Path::new("-") {
+        (Box::new(io::stdin()), 0)
+    } else {
+        let opened = File::open(file).with_context(cannot)?;
+        let total = opened.metadata().with_context(cannot)?.len();
+        (Box::new(opened), total)
+    };
+    let input = BufReader::with_capacity(1 << 16, Counted::new(input, bytes.clone()));
+    let mut meter = Meter::new("verified");
+    verify_export(input, head, &mut |_| meter.at(bytes.get(), total)).with_context(cannot)
+}
+
 fn print_report(out: &mut dyn Write, report: &VerifyReport) -> io::Result<()> {
     match &report.fault {
         Some(fault) => writeln!(out, "{}: {fault}", report.instance)?,
         None => writeln!(out, "{}: whole, {} records", report.instance, report.records)?,
+    }
+    if let Some(head) = report.head.as_ref().filter(|_| report.fault.is_none()) {
+        writeln!(out, "head {}:{}", head.seq, head.hash)?;
     }
     if let Some(index) = &report.index_fault {
         writeln!(out, "{}: the index differs from the chain (it can be rebuilt): {index}", report.instance)?;

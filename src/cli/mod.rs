@@ -1,12 +1,21 @@
 //! The command line: what can be asked (`args`), the commands, and what they print.
 
 pub mod args;
+pub mod assess;
+pub mod attempt_input;
 pub mod attempts;
+pub mod break_glass;
 pub mod check_config;
 pub mod classify;
 pub mod client;
+pub mod export_input;
 pub mod incidents;
 pub mod ladder;
+pub mod mcp;
+pub mod playbook;
+pub mod progress;
+pub mod recommend;
+pub mod recovery_metrics;
 #[cfg(test)]
 pub(crate) mod sample;
 pub mod table;

@@ -16,6 +16,7 @@ mod settings;
 mod tests;
 mod validate;
 mod value;
+mod who;
 mod yaml;
 
 use std::fmt;
@@ -34,7 +35,7 @@ pub use access::{Events, HttpAccess};
 pub use log::{LogFormat, LogLevel};
 pub use render::{Effective, effective, example, render, schema};
 pub use secret::{Secret, SecretError, SecretFile};
-pub use value::show_duration;
+pub use value::{parse_duration, show_duration};
 
 /// Largest configuration file, in bytes.
 pub const MAX_FILE: usize = 1024 * 1024;
@@ -167,11 +168,21 @@ impl Default for Storage {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Web {
     pub listen_address: SocketAddr,
+    /// Empty: nobody may ask for a change.
+    pub principals: Vec<Principal>,
+}
+
+/// Somebody who may ask for changes, known by a bearer token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Principal {
+    pub name: String,
+    pub role: String,
+    pub token_file: SecretFile,
 }
 
 impl Default for Web {
     fn default() -> Self {
-        Self { listen_address: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 9923) }
+        Self { listen_address: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 9923), principals: Vec::new() }
     }
 }
 

@@ -1,5 +1,7 @@
 //! The configuration as it was written: what has no default may still be absent.
 
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::num::{NonZeroU8, NonZeroU32};
 use std::path::{Path, PathBuf};
 
@@ -7,8 +9,8 @@ use jiff::SignedDuration;
 use reqwest::Url;
 
 use super::place::{FilePath, HttpUrl, Listen, Name};
-use super::{Alertmanager, Config, Events, Invalid, Log, Overrides, Prometheus, SecretFile, Storage, Web};
-use crate::policy::{Policy, Rung, RungLimits};
+use super::{Alertmanager, Config, Events, Invalid, Log, Overrides, Principal, Prometheus, SecretFile, Storage, Web};
+use crate::policy::{Matrix, Policy, Rung, RungLimits};
 
 /// Every setting, with its default until something is read over it.
 #[derive(Default)]
@@ -17,11 +19,74 @@ pub(super) struct Raw {
     pub(super) prometheus: Prometheus,
     pub(super) alertmanager: Alertmanager,
     pub(super) storage: Storage,
-    pub(super) web: Web,
+    pub(super) web: RawWeb,
     pub(super) log: Log,
     /// Without its rungs: they are in `rungs`.
     pub(super) policy: Policy,
     pub(super) rungs: RawRungs,
+    pub(super) roles: RawRoles,
+}
+
+/// The rows of the class matrix in the order of the file.
+pub(super) struct RawRoles(pub(super) Vec<RawRole>);
+
+/// One row.
+#[derive(Default)]
+pub(super) struct RawRole {
+    pub(super) role: Option<String>,
+    pub(super) permitted: Option<Vec<Rung>>,
+}
+
+impl From<&Matrix> for RawRoles {
+    fn from(matrix: &Matrix) -> Self {
+        let row = |(role, permitted): (&str, &BTreeSet<Rung>)| RawRole {
+            role: Some(role.to_owned()),
+            permitted: Some(permitted.iter().copied().collect()),
+        };
+        // From the least to the most.
+        let mut rows: Vec<_> = matrix.roles().collect();
+        rows.sort_by_key(|(_, permitted)| permitted.len());
+        Self(rows.into_iter().map(row).collect())
+    }
+}
+
+impl Default for RawRoles {
+    fn default() -> Self {
+        Self::from(&Matrix::default())
+    }
+}
+
+/// One entry of `web.principals`.
+#[derive(Default)]
+pub(super) struct RawPrincipal {
+    pub(super) name: Option<String>,
+    pub(super) role: Option<String>,
+    pub(super) token_file: Option<SecretFile>,
+}
+
+impl From<&Principal> for RawPrincipal {
+    fn from(principal: &Principal) -> Self {
+        let Principal { name, role, token_file } = principal.clone();
+        Self { name: Some(name), role: Some(role), token_file: Some(token_file) }
+    }
+}
+
+/// The `web:` section.
+pub(super) struct RawWeb {
+    pub(super) listen_address: SocketAddr,
+    pub(super) principals: Vec<RawPrincipal>,
+}
+
+impl From<&Web> for RawWeb {
+    fn from(web: &Web) -> Self {
+        Self { listen_address: web.listen_address, principals: web.principals.iter().map(RawPrincipal::from).collect() }
+    }
+}
+
+impl Default for RawWeb {
+    fn default() -> Self {
+        Self::from(&Web::default())
+    }
 }
 
 /// The `hangar:` section.
@@ -97,9 +162,10 @@ impl From<&Config> for Raw {
             prometheus: config.prometheus.clone(),
             alertmanager: config.alertmanager.clone(),
             storage: config.storage.clone(),
-            web: config.web.clone(),
+            web: RawWeb::from(&config.web),
             log: config.log.clone(),
             rungs: RawRungs(config.policy.rungs.iter().cloned().map(RawRung::from).collect()),
+            roles: RawRoles::from(&config.policy.matrix),
             policy: config.policy.clone(),
         }
     }

@@ -150,7 +150,7 @@ impl Walk for Reader<'_> {
     fn list<T: Default>(
         &mut self,
         key: &'static str,
-        max: usize,
+        (min, max): (usize, usize),
         items: &mut Vec<T>,
         _doc: &'static str,
         each: impl Fn(&mut Self, &mut T),
@@ -162,7 +162,7 @@ impl Walk for Reader<'_> {
             return self.fault(&path, format!("must be a list, not {}{empty}", node.kind()));
         };
         if nodes.len() > max {
-            self.fault(&path, format!("{} entries are out of bounds: 1 to {max}", nodes.len()));
+            self.fault(&path, format!("{} entries are out of bounds: {min} to {max}", nodes.len()));
         }
         items.clear();
         for (i, node) in nodes.iter().enumerate() {

@@ -118,7 +118,7 @@ impl Walk for Writer {
     fn list<T: Default>(
         &mut self,
         key: &'static str,
-        _max: usize,
+        _bounds: (usize, usize),
         items: &mut Vec<T>,
         _doc: &'static str,
         each: impl Fn(&mut Self, &mut T),
@@ -141,6 +141,24 @@ impl Page {
     fn line(&mut self, text: &str) {
         let indent = "  ".repeat(self.depth);
         self.text.extend([indent.as_str(), text, "\n"]);
+    }
+
+    /// A list of words on as few lines as they need.
+    fn inline(&mut self, key: &str, items: &[Node]) {
+        let indent = "  ".repeat(self.depth + 1);
+        let mut line = format!("{}{key}: [", "  ".repeat(self.depth));
+        for (i, item) in items.iter().enumerate() {
+            let comma = if i + 1 < items.len() { "," } else { "" };
+            let word = format!("{}{comma}", scalar(item).trim_end());
+            if line.len() + 1 + word.len() > WIDTH {
+                self.text.extend([line.trim_end(), "\n"]);
+                line.clone_from(&indent);
+            } else if i > 0 {
+                line.push(' ');
+            }
+            line.push_str(&word);
+        }
+        self.text.extend([line.as_str(), "]\n"]);
     }
 
     /// The text as comment lines of at most `WIDTH` characters, where the key will stand.
@@ -174,7 +192,11 @@ impl Walk for Page {
 
     fn setting<K: Kind>(&mut self, key: &'static str, kind: &K, value: &mut K::Value, doc: &'static str) {
         self.comment(&explained(doc, kind));
-        let value = scalar(&kind.show(value));
+        let shown = kind.show(value);
+        if let Node::List(items) = &shown {
+            return self.inline(key, items);
+        }
+        let value = scalar(&shown);
         let value = value.trim_end();
         if self.dash {
             self.depth -= 1;
@@ -189,12 +211,15 @@ impl Walk for Page {
     fn list<T: Default>(
         &mut self,
         key: &'static str,
-        _max: usize,
+        _bounds: (usize, usize),
         items: &mut Vec<T>,
         doc: &'static str,
         each: impl Fn(&mut Self, &mut T),
     ) {
         self.comment(doc);
+        if items.is_empty() {
+            return self.line(&format!("{key}: []"));
+        }
         self.line(&format!("{key}:"));
         self.depth += 2;
         for item in items {
@@ -252,7 +277,7 @@ impl Walk for Describer {
     fn list<T: Default>(
         &mut self,
         key: &'static str,
-        max: usize,
+        (min, max): (usize, usize),
         _items: &mut Vec<T>,
         doc: &'static str,
         each: impl Fn(&mut Self, &mut T),
@@ -260,7 +285,7 @@ impl Walk for Describer {
         let properties = self.object(|d| each(d, &mut T::default()));
         let required = std::mem::take(&mut self.required);
         let item = json!({"type": "object", "additionalProperties": false, "properties": properties, "required": required});
-        self.put(key, json!({"type": "array", "minItems": 1, "maxItems": max, "items": item}), doc);
+        self.put(key, json!({"type": "array", "minItems": min, "maxItems": max, "items": item}), doc);
     }
 }
 
@@ -293,7 +318,7 @@ impl Walk for Lister {
     fn list<T: Default>(
         &mut self,
         key: &'static str,
-        _max: usize,
+        _bounds: (usize, usize),
         _items: &mut Vec<T>,
         _doc: &'static str,
         each: impl Fn(&mut Self, &mut T),

@@ -3,8 +3,8 @@
 use jiff::SignedDuration;
 
 use super::place::{FilePath, HttpUrl, Listen, Name, SecretPath, Selector};
-use super::raw::{Raw, RawHangar, RawRung};
-use super::value::{Duration, Kind, Nullable, Required, Share, Size, Word, count, duration};
+use super::raw::{Raw, RawHangar, RawPrincipal, RawRole, RawRung};
+use super::value::{Duration, Kind, Nullable, Required, Share, Size, Switch, Word, Words, count, duration};
 use super::{Alertmanager, Events, HttpAccess, Log, LogFormat, LogLevel, Prometheus, Storage};
 use crate::policy::{Budgets, Mode, Policy, Rung, StormLimits, Unasked};
 
@@ -12,7 +12,14 @@ use crate::policy::{Budgets, Mode, Policy, Rung, StormLimits, Unasked};
 pub(super) trait Walk {
     fn section(&mut self, key: &'static str, doc: &'static str, inside: impl FnOnce(&mut Self));
     fn setting<K: Kind>(&mut self, key: &'static str, kind: &K, value: &mut K::Value, doc: &'static str);
-    fn list<T: Default>(&mut self, key: &'static str, max: usize, items: &mut Vec<T>, doc: &'static str, each: impl Fn(&mut Self, &mut T));
+    fn list<T: Default>(
+        &mut self,
+        key: &'static str,
+        bounds: (usize, usize),
+        items: &mut Vec<T>,
+        doc: &'static str,
+        each: impl Fn(&mut Self, &mut T),
+    );
 }
 
 const fn ms(n: i64) -> SignedDuration {
@@ -55,12 +62,24 @@ pub(super) fn walk<W: Walk>(w: &mut W, raw: &mut Raw) {
     w.section("web", "The daemon's own metrics, health, API and webhook.", |w| {
         let doc = "IP address and port to listen on. Loopback, unless somebody else must read it.";
         w.setting("listen_address", &Listen, &mut raw.web.listen_address, doc);
+        let doc = "Who may ask for changes (break-glass, restart requests, resume), each with its role in matrix.roles and a file \
+                   that holds its bearer token, read again when it changes: \
+                   [{name: alice, role: operator, token_file: /etc/hangar-medic/alice.token}]. None: every such route answers 403.";
+        w.list("principals", (0, 64), &mut raw.web.principals, doc, principal);
     });
     w.section("log", "The daemon's own log, on stderr.", |w| log(w, &mut raw.log));
+    w.section("matrix", "The class matrix: which role may do which action. Nothing lifts it, break-glass included.", |w| {
+        let doc = "One entry a role. A role that is not listed may do nothing. sidecar is the daemon's own and nobody else's.";
+        w.list("roles", (1, 64), &mut raw.roles.0, doc, role);
+    });
+    w.section("requests", "Restart requests (POST /api/v1/restart-requests).", |w| {
+        let doc = "true: an allowed request becomes a step, judged again when its turn comes. false: recorded and reported only.";
+        w.setting("act", &Switch, &mut raw.policy.requests_act, doc);
+    });
     w.section("policy", "What may be done, in which order, and how much of it.", |w| {
         w.setting("mode", &Word(Mode::ALL), &mut raw.policy.mode, "observe plans and records what it would do; act does it.");
         let doc = "The enabled rungs of the ladder, from the narrowest action to the broadest. One that is not listed is off.";
-        w.list("rungs", Rung::ALL.len(), &mut raw.rungs.0, doc, rung);
+        w.list("rungs", (1, Rung::ALL.len()), &mut raw.rungs.0, doc, rung);
         policy(w, &mut raw.policy);
         w.section("budgets", "Sliding windows that no incident can climb over. Rungs 0 and 1 only look and do not count.", |w| {
             budgets(w, &mut raw.policy.budgets);
@@ -131,6 +150,17 @@ fn storage<W: Walk>(w: &mut W, s: &mut Storage) {
 fn log<W: Walk>(w: &mut W, l: &mut Log) {
     w.setting("level", &Word(LogLevel::ALL), &mut l.level, "Least severe line that is written.");
     w.setting("format", &Word(LogFormat::ALL), &mut l.format, "pretty is for a terminal, the others for a log store.");
+}
+
+fn principal<W: Walk>(w: &mut W, p: &mut RawPrincipal) {
+    w.setting("name", &Required(Name), &mut p.name, "Who it is, in records and logs.");
+    w.setting("role", &Required(Name), &mut p.role, "Its role: a row of matrix.roles.");
+    w.setting("token_file", &Required(SecretPath), &mut p.token_file, "File with its bearer token; a token itself is never a setting.");
+}
+
+fn role<W: Walk>(w: &mut W, r: &mut RawRole) {
+    w.setting("role", &Required(Name), &mut r.role, "The role's name.");
+    w.setting("permitted", &Required(Words(Rung::ALL)), &mut r.permitted, "The actions it may do; [] for none.");
 }
 
 fn rung<W: Walk>(w: &mut W, r: &mut RawRung) {

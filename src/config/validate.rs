@@ -9,7 +9,8 @@ use jiff::SignedDuration;
 use super::place::Name;
 use super::raw::{Raw, RawRung};
 use super::value::show_duration;
-use super::{Config, Events, Hangar, Invalid};
+use super::who;
+use super::{Config, Events, Hangar, Invalid, Web};
 use crate::policy::{Policy, Rung, RungLimits};
 
 /// How long a server may be believed alive after Hangar was last read.
@@ -23,12 +24,17 @@ impl Raw {
         if let Some(rungs) = rungs {
             self.policy.rungs = rungs;
         }
+        if let Some(matrix) = checks.matrix(std::mem::take(&mut self.roles.0)) {
+            self.policy.matrix = matrix;
+        }
+        let principals = checks.principals(std::mem::take(&mut self.web.principals));
         let hangar = checks.hangar(&self);
         checks.times(&self);
         checks.paths(&self);
         match hangar {
             Some(hangar) if checks.faults.is_empty() => {
                 let Self { prometheus, alertmanager, storage, web, log, policy, .. } = self;
+                let web = Web { listen_address: web.listen_address, principals };
                 let mut config = Config { hangar, prometheus, alertmanager, storage, web, log, policy, warnings: checks.warnings };
                 let more = doubts(&config);
                 config.warnings.extend(more);
@@ -39,22 +45,22 @@ impl Raw {
     }
 }
 
-struct Checks {
+pub(super) struct Checks {
     faults: Vec<Invalid>,
     warnings: Vec<String>,
 }
 
 impl Checks {
-    fn fault(&mut self, path: impl Into<String>, text: impl Into<String>) {
+    pub(super) fn fault(&mut self, path: impl Into<String>, text: impl Into<String>) {
         self.faults.push(Invalid::new(path, text));
     }
 
-    fn warn(&mut self, path: &str, text: impl std::fmt::Display) {
+    pub(super) fn warn(&mut self, path: &str, text: impl std::fmt::Display) {
         self.warnings.push(format!("{path}: {text}"));
     }
 
     /// Whether nothing is wrong so far with any of these settings; a faulty one still has its default, which proves nothing.
-    fn sound(&self, paths: &[&str]) -> bool {
+    pub(super) fn sound(&self, paths: &[&str]) -> bool {
         !self.faults.iter().any(|f| paths.iter().any(|p| f.path == *p))
     }
 
@@ -222,11 +228,12 @@ fn limits(action: Rung, raw: &RawRung) -> RungLimits {
 /// Warnings of a valid configuration.
 fn doubts(config: &Config) -> Vec<String> {
     let list = hangar_doubts(config).into_iter().chain(policy_doubts(config));
+    let list = list.chain(who::doubts(config));
     list.filter(|(doubtful, ..)| *doubtful).map(|(_, path, text)| format!("{path}: {text}")).collect()
 }
 
 /// Whether it is doubtful, the setting, and why.
-type Doubt = (bool, &'static str, String);
+pub(super) type Doubt = (bool, &'static str, String);
 
 fn hangar_doubts(config: &Config) -> [Doubt; 6] {
     let Config { hangar: h, web, .. } = config;

@@ -101,7 +101,7 @@ impl Kind for Duration {
 }
 
 /// Reads `1h 30m`: whole numbers, units d, h, m, s, ms, each once and the largest first.
-pub(super) fn parse_duration(text: &str) -> Result<SignedDuration, String> {
+pub fn parse_duration(text: &str) -> Result<SignedDuration, String> {
     let malformed = || format!("{} is not a duration; write for example \"5s\" or \"1h 30m\" (ms, s, m, h, d)", quoted(text));
     let mut rest = text.trim();
     if rest.is_empty() {
@@ -338,6 +338,61 @@ impl<T: FromStr + Display + Clone> Kind for Word<T> {
 
     fn hint(&self) -> String {
         self.0.iter().map(ToString::to_string).collect::<Vec<_>>().join("|")
+    }
+}
+
+/// Some words of a closed set, each once, as a list.
+pub(super) struct Words<T: 'static>(pub(super) &'static [T]);
+
+impl<T: FromStr + Display + Clone + PartialEq> Kind for Words<T> {
+    type Value = Vec<T>;
+
+    fn parse(&self, node: &Node) -> Result<Vec<T>, String> {
+        let Node::List(nodes) = node else { return Err(wrong_type("a list such as [client_reconnect]", node)) };
+        let mut words: Vec<T> = Vec::new();
+        for node in nodes {
+            let word = Word(self.0).parse(node)?;
+            if words.contains(&word) {
+                return Err(format!("names {word} twice"));
+            }
+            words.push(word);
+        }
+        Ok(words)
+    }
+
+    fn show(&self, value: &Vec<T>) -> Node {
+        Node::List(value.iter().map(|word| Node::text(word.to_string())).collect())
+    }
+
+    fn schema(&self) -> Json {
+        json!({"type": "array", "uniqueItems": true, "items": Word(self.0).schema()})
+    }
+
+    fn hint(&self) -> String {
+        String::new()
+    }
+}
+
+/// `true` or `false`.
+pub(super) struct Switch;
+
+impl Kind for Switch {
+    type Value = bool;
+
+    fn parse(&self, node: &Node) -> Result<bool, String> {
+        if let Node::Bool(on) = node { Ok(*on) } else { Err(wrong_type("true or false", node)) }
+    }
+
+    fn show(&self, value: &bool) -> Node {
+        Node::Bool(*value)
+    }
+
+    fn schema(&self) -> Json {
+        json!({"type": "boolean"})
+    }
+
+    fn hint(&self) -> String {
+        String::new()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::Engine;
+use super::{Command, Engine};
 use crate::clock;
 use crate::observe::log::Change;
 use crate::observe::log::tail::Update;
@@ -22,6 +22,8 @@ pub enum Signal {
         at: Timestamp,
     },
     Silences(silences::Update),
+    /// Somebody asks for something.
+    Command(Box<Command>),
 }
 
 impl From<events::Update> for Signal {
@@ -43,8 +45,9 @@ impl From<silences::Update> for Signal {
 }
 
 impl Engine {
-    pub(super) fn hear(&mut self, signal: Signal) {
+    pub(super) async fn hear(&mut self, signal: Signal) {
         match signal {
+            Signal::Command(command) => self.obey(*command).await,
             Signal::Log(update) => self.hear_log(*update),
             Signal::Events(update) => self.hear_events(update),
             Signal::ProcessEnded => self.want_list(),

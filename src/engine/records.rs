@@ -1,7 +1,7 @@
 //! Each record as one line for a person and as a step of the counters.
 
 use crate::metrics::Metrics;
-use crate::policy::{Body, History, Outcome, Record};
+use crate::policy::{Body, GlassEvent, History, Outcome, Record};
 
 /// Logs a record and counts it. `history` is the past without it.
 pub fn tell(record: &Record, history: &History, metrics: &Metrics) {
@@ -41,6 +41,28 @@ pub fn tell(record: &Record, history: &History, metrics: &Metrics) {
         Body::Exhausted { incident_id } => {
             tracing::error!(event = "exhausted", incident_id, mcp_server = server(incident_id), "every rung was tried: a person is needed");
         }
+        Body::Granted { grant_id, action, target, principal, role, reason, expires_at } => {
+            metrics.break_glass(GlassEvent::Granted);
+            tracing::warn!(event = "granted", grant_id, %action, target, principal, role, reason, %expires_at);
+        }
+        Body::GrantUsed { grant_id, request_id } => {
+            metrics.break_glass(GlassEvent::Used);
+            tracing::warn!(event = "grant_used", grant_id, request_id);
+        }
+        Body::GrantExpired { grant_id } => {
+            metrics.break_glass(GlassEvent::Expired);
+            tracing::info!(event = "grant_expired", grant_id);
+        }
+        Body::GrantRefused { action, target, principal, role, reason, why } => {
+            metrics.break_glass(GlassEvent::Refused);
+            tracing::warn!(event = "grant_refused", %action, target, principal, role, reason, why);
+        }
+        Body::Request { request_id, restart_class, target, principal, role, reason, report, acts, .. } => {
+            metrics.restart_requested(report.allowed);
+            let allowed = report.allowed;
+            tracing::info!(event = "request", request_id, %restart_class, target, principal, role, reason, allowed, acts);
+        }
+        Body::RequestEnded { request_id, how, why } => tracing::info!(event = "request_ended", request_id, %how, why),
         Body::Anchor { records, .. } => tracing::info!(event = "retention", records),
     }
 }
@@ -54,7 +76,7 @@ fn settled(record: &Record, history: &History, metrics: &Metrics, attempt_id: &s
     let incident = history.open.get(name).or_else(|| history.closed.get(name));
     let attempt = incident.and_then(|i| i.attempts.iter().find(|a| a.attempt_id == attempt_id));
     let (Some(incident), Some(attempt)) = (incident, attempt) else { return };
-    metrics.attempt_settled(attempt.action, outcome);
+    metrics.attempt_settled(attempt.action, attempt.outcome, outcome);
     if outcome == Outcome::Recovered {
         metrics.recovered(attempt.action, incident.reason, record.at.duration_since(incident.since));
     }

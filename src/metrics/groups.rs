@@ -8,7 +8,7 @@ use prometheus::{Gauge, Histogram, IntCounter, IntGauge, IntGaugeVec, Opts};
 
 use super::family::{Each, Registrar, cross, one};
 use super::{ReadKind, ReadResult, WEBHOOK_CODES};
-use crate::policy::{Closed, Hold, Mode, Outcome, Phase, Reason, Rung, Source};
+use crate::policy::{Closed, GlassEvent, Hold, Mode, Outcome, Phase, Reason, RecoveryFold, Rung, Source};
 
 type Registered<T> = Result<T, prometheus::Error>;
 
@@ -18,6 +18,10 @@ pub(super) struct Recovery {
     pub(super) recoveries: Each<(Rung, Reason), IntCounter>,
     pub(super) attempts: Each<(Rung, Outcome), IntCounter>,
     pub(super) took: Histogram,
+    /// What `fraction` is computed from: the attempts in the log.
+    pub(super) fold: Mutex<RecoveryFold>,
+    pub(super) break_glass: Each<GlassEvent, IntCounter>,
+    pub(super) requests: Each<&'static str, IntCounter>,
 }
 
 impl Recovery {
@@ -28,6 +32,19 @@ impl Recovery {
         fraction.set(f64::NAN);
         Ok(Self {
             fraction,
+            fold: Mutex::default(),
+            break_glass: r.counters(
+                "break_glass_total",
+                "Break-glass grants, by what became of them; refused: none was given.",
+                &["event"],
+                one(GlassEvent::ALL, GlassEvent::as_str),
+            )?,
+            requests: r.counters(
+                "restart_requests_total",
+                "Restart requests judged, by verdict.",
+                &["verdict"],
+                ["allowed", "refused"].into_iter().map(|verdict| (verdict, vec![verdict])),
+            )?,
             recoveries: r.counters(
                 "recoveries_total",
                 "Recoveries proved, by the action that brought the server back and the incident's reason.",

@@ -41,7 +41,7 @@ fn a_fresh_page_claims_nothing() {
 fn only_full_and_host_restarts_lower_the_fraction() {
     let metrics = metrics();
     let check = |action, fraction| {
-        metrics.recovered(action, Reason::Crashed, SignedDuration::from_secs(2));
+        metrics.attempt_settled(action, None, Outcome::Recovered);
         assert_eq!(metrics.fraction_avoided_full_restart(), Some(fraction));
     };
     assert_eq!(metrics.fraction_avoided_full_restart(), None);
@@ -49,25 +49,31 @@ fn only_full_and_host_restarts_lower_the_fraction() {
     check(Rung::RollingMcpRestart, 1.0);
     check(Rung::FullMcpRestart, 2.0 / 3.0);
     check(Rung::HostRestart, 0.5);
+    metrics.attempt_settled(Rung::SessionReconnect, Some(Outcome::Recovered), Outcome::Insufficient);
+    assert_eq!(metrics.fraction_avoided_full_restart(), Some(1.0 / 3.0));
+    metrics.attempt_settled(Rung::WorkerRestart, None, Outcome::Failed);
+    assert_eq!(metrics.fraction_avoided_full_restart(), Some(1.0 / 3.0));
+    metrics.recount(&[((Rung::HostRestart, Outcome::Recovered), 1)].into());
+    assert_eq!(metrics.fraction_avoided_full_restart(), Some(0.0));
 }
 
 #[test]
 fn counters_go_on_from_the_attempt_log() {
     let metrics = metrics();
     metrics.seed(&Seed {
-        attempts: [((Rung::SessionReconnect, Outcome::Recovered), 3)].into(),
+        attempts: [((Rung::SessionReconnect, Outcome::Recovered), 3), ((Rung::HostRestart, Outcome::Recovered), 1)].into(),
         recoveries: [((Rung::SessionReconnect, Reason::GivenUp), 3), ((Rung::HostRestart, Reason::Crashed), 1)].into(),
         incidents: [(Reason::GivenUp, 4)].into(),
         closed: [(Closed::Recovered, 4)].into(),
         records: 40,
     });
-    metrics.attempt_settled(Rung::SessionReconnect, Outcome::Recovered);
+    metrics.attempt_settled(Rung::SessionReconnect, None, Outcome::Recovered);
     metrics.attempt_log_appended(2);
     let page = metrics.render_at(at(0));
     assert_eq!(line(&page, "hangar_medic_attempts_total{action=\"session_reconnect\",outcome=\"recovered\"}").unwrap(), "4");
     assert_eq!(line(&page, "hangar_medic_incidents_closed_total{how=\"recovered\"}").unwrap(), "4");
     assert_eq!(line(&page, "hangar_medic_attempt_log_records_total").unwrap(), "42");
-    assert_eq!(line(&page, "fraction_avoided_full_restart").unwrap(), "0.75");
+    assert_eq!(line(&page, "fraction_avoided_full_restart").unwrap(), "0.8");
 }
 
 #[test]

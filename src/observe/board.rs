@@ -19,6 +19,7 @@ struct Entry {
     sample: ServerSample,
     since: Option<Timestamp>,
     rest: Option<RestReading>,
+    initializing_since: Option<Timestamp>,
     rest_not_found: bool,
     rest_outdated: bool,
     rest_failed_at: Option<Timestamp>,
@@ -151,6 +152,8 @@ impl Board {
         }
         let up = reading.state == State::Ready && reading.alive;
         entry.event = entry.event.filter(|event| !(up && reading.at > event.at));
+        let starting = reading.state == State::Initializing;
+        entry.initializing_since = starting.then(|| entry.initializing_since.unwrap_or(reading.at));
         entry.rest = Some(reading);
         entry.rest_not_found = false;
         entry.rest_outdated = false;
@@ -198,16 +201,12 @@ impl Board {
             }
             return;
         };
-        // The list leaves out what only the detail says.
+        // The list leaves out what only the detail says; nothing is done before the detail is read.
         if let Some(known) = entry.rest.as_ref().filter(|known| known.state == reading.state && known.dead == reading.dead) {
-            reading.consecutive_failures = reading.consecutive_failures.or(known.consecutive_failures);
             reading.started_at = reading.started_at.or(known.started_at);
             reading.backoff_until = reading.backoff_until.or(known.backoff_until);
-            self.rest(id, reading);
-        } else if let Some(entry) = self.servers.get_mut(id) {
-            entry.rest_outdated = true;
-            self.suspects.insert(id.to_owned());
         }
+        self.rest(id, reading);
     }
 
     /// One of Hangar's events. They come in any order, and late: an older one than the last says nothing.
@@ -310,7 +309,8 @@ impl Board {
         let age = hangar.read_at.map(|at| now.duration_since(at));
         hangar.fresh =
             self.failed_since.is_none() && age.is_some_and(|age| age <= self.stale_after && age >= -SignedDuration::from_secs(1));
-        hangar.auth_refused = auth.auth == Auth::Refused;
+        // When the wait is over one try is made, and its answer decides again.
+        hangar.auth_refused = auth.auth == Auth::Refused && auth.until.is_none_or(|until| now < until);
         hangar.auth_refused_until = auth.until;
         hangar.silences_unknown = self.asks_alertmanager.and_then(|(unasked, stale_after)| {
             // Before the first answer nobody knows whether a person is at work.
@@ -358,6 +358,7 @@ fn reading_of(entry: &Entry, log: Option<LogReading>) -> ServerReading {
         stops: entry.sample.stops.clone(),
         starting: entry.sample.starting,
         rest: entry.rest.clone(),
+        initializing_since: entry.initializing_since,
         rest_not_found: entry.rest_not_found,
         rest_outdated: entry.rest_outdated,
         rest_failed_at: entry.rest_failed_at,

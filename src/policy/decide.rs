@@ -48,6 +48,15 @@ pub fn decide(policy: &Policy, incident: &Incident, seen: &Seen) -> Decision {
     forbids(incident, seen).map_or(Decision::Exhausted, Decision::Forbidden)
 }
 
+/// The narrowest enabled rung below `class` that applies here and is not spent (DESIGN: a broad action needs them all spent).
+#[must_use]
+pub fn unspent_below(policy: &Policy, incident: &Incident, seen: &Seen, class: Rung) -> Option<Rung> {
+    let first = first_rank(incident, seen);
+    let lower = policy.rungs.iter().filter(|r| r.action.rank() >= first && r.action < class);
+    let left = lower.filter(|r| not_applicable(incident, r.action, seen).is_none());
+    left.filter(|r| !spent(r.attempts_max.get().into(), incident, r.action, seen)).map(|r| r.action).min()
+}
+
 /// In observe mode a rung that was recorded as "would act" counts as tried.
 fn observed(policy: &Policy, incident: &Incident, rung: Rung) -> bool {
     policy.mode == Mode::Observe && incident.would_act.contains(&rung)
@@ -87,7 +96,9 @@ fn forbids(incident: &Incident, seen: &Seen) -> Option<Reason> {
     }
 }
 
-fn not_applicable(incident: &Incident, rung: Rung, seen: &Seen) -> Option<&'static str> {
+/// Why a rung has nothing to act on here, if so.
+#[must_use]
+pub fn not_applicable(incident: &Incident, rung: Rung, seen: &Seen) -> Option<&'static str> {
     match rung {
         Rung::ClientReconnect | Rung::CapabilityRefresh => None,
         Rung::SessionReconnect => match seen {

@@ -2,12 +2,14 @@
 
 use jiff::Timestamp;
 
+use super::assess::{Ask, assess, own_log};
 use super::brake::{self, Braked};
-use super::decide::only_to_look;
+use super::decide::{only_to_look, unspent_below};
 use super::history::{History, Incident};
 use super::hold::Hold;
 use super::ladder::Rung;
 use super::limits::Policy;
+use super::matrix::OWN_ROLE;
 use super::reason::Reason;
 use super::record::HoldCause;
 use super::seen::Seen;
@@ -25,7 +27,42 @@ pub struct Gate<'a> {
     pub now: Timestamp,
 }
 
+/// Who wants to act.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Who<'a> {
+    pub role: &'a str,
+    /// A grant for exactly this was used for it and is not over.
+    pub break_glass: bool,
+}
+
+/// The daemon by itself.
+pub const OURSELVES: Who<'static> = Who { role: OWN_ROLE, break_glass: false };
+
 impl Gate<'_> {
+    /// The playbook's gate, with the daemon's own log. Of a broad rung DESIGN asks more than the playbook: starts that ran in
+    /// this incident, and every enabled, applicable lower rung spent (asked where `seen` is known).
+    #[must_use]
+    pub fn permitted(&self, incident: Option<&Incident>, seen: Option<&Seen>, rung: Rung, who: Who<'_>) -> Option<Braked> {
+        let own = if rung.broad() { incident.map(own_log).unwrap_or_default() } else { Vec::new() };
+        let report = assess(
+            &self.policy.matrix,
+            &Ask {
+                restart_class: rung,
+                role: who.role,
+                attempts: &own,
+                break_glass_requested: who.break_glass,
+                break_glass_authorised: who.break_glass && self.policy.break_glass_authorised,
+            },
+        );
+        if let Some(refusal) = report.refusals.first() {
+            let hold = if report.permitted { Hold::AttemptLogMissing } else { Hold::NotPermitted };
+            return Some(Braked::new(hold, None, refusal.message.clone()));
+        }
+        let (incident, seen) = (incident?, seen?);
+        let left = unspent_below(self.policy, incident, seen, rung).filter(|_| rung.broad() && !report.break_glass.used)?;
+        Some(Braked::new(Hold::AttemptLogMissing, None, format!("{left} is narrower and not spent yet")))
+    }
+
     /// What stops an incident whatever the next rung is.
     #[must_use]
     pub fn before_deciding(&self, incident: &Incident, seen: &Seen) -> Option<Braked> {

@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
+use super::break_glass::Grant;
 use super::ladder::Rung;
 use super::limits::Policy;
 use super::reason::{Provenance, Reason};
 use super::record::{Body, Closed, HoldCause, Outcome, Receipt, Record};
+use super::request::Request;
 use super::snapshot::Stops;
 use super::symptom::Symptom;
 use super::when::{after, before};
@@ -173,6 +175,10 @@ pub struct History {
     pub opened: VecDeque<OpenedAt>,
     /// The Hangar process seen last.
     pub process_start: Option<Timestamp>,
+    /// Live break-glass grants, by id: neither used nor recorded as expired.
+    pub grants: BTreeMap<String, Grant>,
+    /// Restart requests that wait for their turn, by id.
+    pub requests: BTreeMap<String, Request>,
     /// Not records but checkpoints: when each server was last seen dead.
     pub seen_dead: BTreeMap<String, Timestamp>,
 }
@@ -240,14 +246,24 @@ impl History {
                     incident.exhausted_at = Some(record.at);
                 }
             }
-            Body::Anchor { .. } => {}
+            Body::Granted { .. } => self.granted(record),
+            Body::GrantUsed { grant_id, .. } | Body::GrantExpired { grant_id } => {
+                self.grants.remove(grant_id);
+            }
+            Body::Request { .. } => self.requested(record),
+            Body::RequestEnded { request_id, .. } => {
+                self.requests.remove(request_id);
+            }
+            Body::GrantRefused { .. } | Body::Anchor { .. } => {}
         }
     }
 
     /// Forgets what no window of the policy reaches any more.
     pub fn prune(&mut self, policy: &Policy, now: Timestamp) {
         let acted = policy.budgets.starts_window.max(policy.budgets.actions_window);
-        while self.acted.front().is_some_and(|a| a.age(now) > acted) || self.acted.len() > WINDOW_ENTRIES_MAX {
+        // Not in the order of their ends: one that is under way must not keep those behind it.
+        self.acted.retain(|a| a.age(now) <= acted);
+        while self.acted.len() > WINDOW_ENTRIES_MAX {
             self.acted.pop_front();
         }
         self.prune_opened(policy, now);
@@ -266,6 +282,35 @@ impl History {
         while self.opened.len() > WINDOW_ENTRIES_MAX {
             self.opened.pop_front();
         }
+    }
+
+    fn granted(&mut self, record: &Record) {
+        let Body::Granted { grant_id, action, target, principal, expires_at, .. } = &record.body else { return };
+        let grant = Grant {
+            grant_id: grant_id.clone(),
+            action: *action,
+            target: target.clone(),
+            principal: principal.clone(),
+            granted_at: record.at,
+            expires_at: *expires_at,
+        };
+        self.grants.insert(grant_id.clone(), grant);
+    }
+
+    fn requested(&mut self, record: &Record) {
+        let Body::Request { request_id, restart_class, target, principal, role, acts: true, break_glass_until, .. } = &record.body else {
+            return;
+        };
+        let request = Request {
+            request_id: request_id.clone(),
+            restart_class: *restart_class,
+            target: target.clone(),
+            principal: principal.clone(),
+            role: role.clone(),
+            at: record.at,
+            break_glass_until: *break_glass_until,
+        };
+        self.requests.insert(request_id.clone(), request);
     }
 
     fn open_by_id(&mut self, incident_id: &str) -> Option<&mut Incident> {
@@ -319,7 +364,9 @@ impl History {
         let opened = OpenedAt { at: record.at, mcp_server: mcp_server.clone(), incident_id: incident_id.clone(), recovered: false };
         self.opened.push_back(opened);
         self.closed.remove(mcp_server);
-        self.open.insert(mcp_server.clone(), incident);
+        if let Some(replaced) = self.open.insert(mcp_server.clone(), incident) {
+            self.end_acted(&replaced, record.at);
+        }
     }
 
     fn incident_closed(&mut self, at: Timestamp, incident_id: &str, how: Closed, why: &str) {
@@ -331,10 +378,20 @@ impl History {
             opened.recovered = how == Closed::Recovered;
         }
         if let Some(mut incident) = self.open.remove(server) {
+            self.end_acted(&incident, at);
             incident.closed = Some((how, at, why.to_owned()));
             self.closed.insert(server.to_owned(), incident);
         }
         self.seen_dead.remove(server);
+    }
+
+    /// With its incident an attempt is over, whatever is on record of it: its budget runs out like any other's.
+    fn end_acted(&mut self, incident: &Incident, at: Timestamp) {
+        for acted in self.acted.iter_mut().filter(|a| a.ended_at.is_none()) {
+            if incident.attempts.iter().any(|attempt| attempt.attempt_id == acted.attempt_id) {
+                acted.ended_at = Some(at);
+            }
+        }
     }
 
     fn attempt_opened(&mut self, record: &Record) {

@@ -5,6 +5,7 @@ use std::num::{NonZeroU8, NonZeroU32};
 use jiff::SignedDuration;
 
 use super::ladder::Rung;
+use super::matrix::Matrix;
 use super::words::words;
 
 words! {
@@ -81,6 +82,12 @@ pub struct Policy {
     pub rejoin_after: SignedDuration,
     pub budgets: Budgets,
     pub storm: StormLimits,
+    /// Which role may do what, the daemon's own included.
+    pub matrix: Matrix,
+    /// An allowed restart request becomes a step; else it is recorded and reported only.
+    pub requests_act: bool,
+    /// `HANGAR_MEDIC_BREAKGLASS_AUTHORIZATION` is set and not empty where the daemon runs. No setting of the file.
+    pub break_glass_authorised: bool,
 }
 
 impl Policy {
@@ -136,6 +143,9 @@ impl Default for Policy {
                 starts_per_second: nz32(2),
             },
             storm: StormLimits { servers: nz32(5), share: 0.3, window: SignedDuration::from_secs(60) },
+            matrix: Matrix::default(),
+            requests_act: false,
+            break_glass_authorised: false,
         }
     }
 }

@@ -1,6 +1,9 @@
 //! Everything that decides: pure functions over data. No async, IO, clock, logging or randomness inside.
 
+mod assess;
+mod attempt;
 mod brake;
+mod break_glass;
 mod decide;
 mod gate;
 mod halves;
@@ -9,9 +12,14 @@ mod hold;
 mod keep;
 mod ladder;
 mod limits;
+mod matrix;
 mod plan;
 mod reason;
+mod recommend;
 mod record;
+mod recovery_metrics;
+mod report;
+mod request;
 mod seen;
 mod snapshot;
 mod stops;
@@ -20,14 +28,22 @@ mod verify;
 mod when;
 mod words;
 
+pub use assess::{Ask, assess, own_log};
+pub use attempt::{AHEAD_MAX, AttemptFault, AttemptRecord, parse_attempt};
+pub use break_glass::{GRANT_MAX, GRANTS_MAX, GlassEvent, GlassRefusal, Grant, GrantAsk, GrantVerdict, grant};
 pub(crate) use history::STORM_WINDOW_MAX;
 pub use history::{Acted, Attempt, History, HoldOrder, Incident, OpenedAt, attempt_id, incident_id, server_of, valid_server_id};
 pub use hold::Hold;
 pub use ladder::{LadderDocument, LadderRow, Rung, document as ladder_document};
 pub use limits::{Budgets, Mode, Policy, RungLimits, StormLimits};
-pub use plan::{Action, Part, Phase, Plan, Read, Standing, Step, plan};
+pub use matrix::{Matrix, OWN_ROLE};
+pub use plan::{Action, AskedBy, Part, Phase, Plan, Read, Standing, Step, plan};
 pub use reason::{Provenance, Reason, Source};
+pub use recommend::{Place, Recommendation, Stride, Tried, recommend};
 pub use record::{Body, Closed, HoldCause, Outcome, Receipt, Record};
+pub use recovery_metrics::{RecoveryFold, RecoveryMetrics};
+pub use report::{BreakGlass, Escalation, Refusal, RefusalCode, Report};
+pub use request::{REQUEST_WAITS_MAX, REQUESTS_MAX, Request, RequestAsk, RequestEnd, RequestVerdict, judge};
 pub use seen::{Seen, disagree, seen, suspect, told};
 pub use snapshot::{
     Auth, DeadBlock, GroupReading, HangarReading, LogReading, RestReading, ServerReading, Silenced, Snapshot, State, StopReason, Stops,

@@ -6,13 +6,14 @@ use jiff::Timestamp;
 
 use super::brake::{Braked, Budgets, Storm};
 use super::decide::{Decision, decide, next_slow_retry, only_to_look, slow_retry_rung};
-use super::gate::Gate;
+use super::gate::{Gate, OURSELVES};
 use super::history::{Attempt, History, Incident, attempt_id};
 use super::hold::Hold;
 use super::keep;
 use super::ladder::Rung;
 use super::limits::{Mode, Policy};
 use super::record::Body;
+use super::request::{REQUEST_WAITS_MAX, Request, waiting};
 use super::seen::{CONFIRM_WITHIN, REST_RETRY, Seen, cold_unexplained, looked_since, rest_unreadable, seen, seen_closely};
 use super::snapshot::{ServerReading, Snapshot, State};
 use super::when::after;
@@ -60,6 +61,15 @@ pub struct Action {
     pub slow_retry: bool,
     /// The Hangar process that it is made in.
     pub process_start: Option<Timestamp>,
+    /// The request that asked for it, if it is not the daemon's own idea.
+    pub asked_by: Option<AskedBy>,
+}
+
+/// Whose idea an action was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AskedBy {
+    pub request_id: String,
+    pub principal: String,
 }
 
 /// Something to be read from Hangar before more can be said.
@@ -123,10 +133,13 @@ pub fn plan(policy: &Policy, snapshot: &Snapshot, history: &History, now: Timest
 
 /// What has to be written down before anything is decided.
 fn bookkeeping(policy: &Policy, snapshot: &Snapshot, history: &History, now: Timestamp) -> Vec<Body> {
+    let mut records = super::break_glass::expired(history, now);
+    records.extend(super::request::ended(policy, snapshot, history, now));
     if !snapshot.hangar.fresh {
-        return keep::orphans(snapshot, history);
+        records.extend(keep::orphans(snapshot, history));
+        return records;
     }
-    let mut records = keep::restart(policy, snapshot, history);
+    records.extend(keep::restart(policy, snapshot, history));
     for (id, server) in &snapshot.servers {
         records.extend(if let Some(incident) = history.open.get(id) {
             let seen = seen_closely(policy, &snapshot.hangar, incident, server, now);
@@ -137,6 +150,32 @@ fn bookkeeping(policy: &Policy, snapshot: &Snapshot, history: &History, now: Tim
         });
     }
     records
+}
+
+/// Why a rung is to be climbed.
+#[derive(Clone, Copy)]
+enum Because<'a> {
+    /// The ladder says so.
+    Next,
+    SlowRetry,
+    Asked(&'a Request),
+}
+
+impl<'a> Because<'a> {
+    /// Who the gate is asked about.
+    fn who(self, now: Timestamp) -> super::gate::Who<'a> {
+        match self {
+            Self::Next | Self::SlowRetry => OURSELVES,
+            Self::Asked(request) => request.who(now),
+        }
+    }
+
+    fn asked_by(self) -> Option<AskedBy> {
+        match self {
+            Self::Next | Self::SlowRetry => None,
+            Self::Asked(r) => Some(AskedBy { request_id: r.request_id.clone(), principal: r.principal.clone() }),
+        }
+    }
 }
 
 struct Climber<'a> {
@@ -174,6 +213,8 @@ impl<'a> Climber<'a> {
             self.wake(standing.next_retry_at);
             self.plan.standings.insert(incident.mcp_server.clone(), standing);
         }
+        history.grants.values().for_each(|g| self.wake(Some(g.expires_at)));
+        history.requests.values().for_each(|r| self.wake(Some(after(r.at, REQUEST_WAITS_MAX))));
         self.plan
     }
 
@@ -199,7 +240,7 @@ impl<'a> Climber<'a> {
             let up_again = server.gauge == Some(State::Ready) && self.history.orders.contains_key(id);
             let watched = incident.is_some() || up_again || super::seen::suspect(self.policy, server, self.now);
             let unseen = !looked_since(&snapshot.hangar, server, acted_at, self.now);
-            if incident.is_some() && cold_unexplained(&snapshot.hangar, server) {
+            if incident.is_some() && cold_unexplained(&snapshot.hangar, server, self.now) {
                 self.read(Read::Metrics);
             }
             if watched && (unseen || self.rest_outdated(server)) && self.may_read(server) {
@@ -249,8 +290,13 @@ impl<'a> Climber<'a> {
         if let Some(rung) = incident.would_act.iter().find(|r| !r.only_looks()).filter(|_| self.policy.mode == Mode::Observe) {
             return Standing::held(Braked::new(Hold::ObserveOnly, None, format!("would do {rung}")));
         }
+        // A request is no approval: what forbids acting forbids it too.
+        let asked = waiting(self.history, incident).filter(|r| r.restart_class.only_looks() || !only_to_look(incident, &seen));
+        if let Some(request) = asked {
+            return self.rung(incident, server, &seen, request.restart_class, Because::Asked(request));
+        }
         match decide(self.policy, incident, &seen) {
-            Decision::Climb(rung) => self.rung(incident, server, &seen, rung, false),
+            Decision::Climb(rung) => self.rung(incident, server, &seen, rung, Because::Next),
             Decision::Forbidden(reason) => Standing::held(Gate::forbidden(reason)),
             Decision::Pass(rung, why) => Standing::new(Phase::Watching, format!("{rung}: {why}")),
             Decision::Exhausted => self.exhausted(incident, server, &seen),
@@ -258,13 +304,14 @@ impl<'a> Climber<'a> {
     }
 
     /// Gate, confirm, act.
-    fn rung(&mut self, incident: &'a Incident, server: &ServerReading, seen: &Seen, rung: Rung, slow_retry: bool) -> Standing {
+    fn rung(&mut self, incident: &'a Incident, server: &ServerReading, seen: &Seen, rung: Rung, because: Because<'a>) -> Standing {
         let gate = Gate { policy: self.policy, snapshot: self.snapshot, history: self.history, now: self.now };
         let braked = gate
             .before_rung(incident, server, seen, rung)
             .or_else(|| self.storm.hold(incident).filter(|_| !only_to_look(incident, seen)))
             .or_else(|| gate.after_storm(incident, rung))
             .or_else(|| self.budgets.check(self.policy, &incident.mcp_server, rung))
+            .or_else(|| gate.permitted(Some(incident), Some(seen), rung, because.who(self.now)))
             .or_else(|| gate.last(incident));
         if let Some(braked) = braked {
             return Standing::held(braked);
@@ -276,10 +323,10 @@ impl<'a> Climber<'a> {
             self.confirm(incident, server);
             return Standing::new(Phase::Watching, format!("reading the state again before {rung}"));
         }
-        let why = if slow_retry {
-            "slow retry of an exhausted incident".to_owned()
-        } else {
-            format!("{}, {}: the narrowest rung not yet tried", incident.symptom(), incident.reason)
+        let why = match because {
+            Because::SlowRetry => "slow retry of an exhausted incident".to_owned(),
+            Because::Next => format!("{}, {}: the narrowest rung not yet tried", incident.symptom(), incident.reason),
+            Because::Asked(request) => format!("asked for by {} ({}), {}", request.principal, request.role, request.request_id),
         };
         let action = Action {
             attempt_id: attempt_id(&incident.incident_id, incident.attempts.len() + 1),
@@ -289,8 +336,9 @@ impl<'a> Climber<'a> {
             part: Part::First,
             group: incident.group.clone(),
             why,
-            slow_retry,
+            slow_retry: matches!(because, Because::SlowRetry),
             process_start: self.history.process_start,
+            asked_by: because.asked_by(),
         };
         self.plan.steps.push(Step::Act(action));
         self.budgets.book(&incident.mcp_server, rung, self.now);
@@ -303,7 +351,7 @@ impl<'a> Climber<'a> {
         let mut standing = Standing::new(Phase::Exhausted, "every rung that is enabled and applies was tried: a person is needed");
         standing.next_retry_at = due;
         if let Some(rung) = rung.filter(|_| due.is_some_and(|due| due <= self.now)) {
-            let retry = self.rung(incident, server, seen, rung, true);
+            let retry = self.rung(incident, server, seen, rung, Because::SlowRetry);
             if retry.phase == Phase::Acting {
                 return retry;
             }
@@ -336,6 +384,7 @@ impl<'a> Climber<'a> {
                     why: why.to_owned(),
                     slow_retry: attempt.slow_retry,
                     process_start: attempt.process_start,
+                    asked_by: None,
                 };
                 self.plan.steps.push(Step::Act(action));
                 return Standing::new(Phase::Acting, attempt.action.as_str());
@@ -386,7 +435,8 @@ impl<'a> Climber<'a> {
     }
 
     fn rest_young(&self, server: &ServerReading) -> bool {
-        !server.rest_outdated && server.rest.as_ref().is_some_and(|r| self.young(r.at))
+        // The list says less than the detail: no failures in a row, and on 2.20 no backoff.
+        !server.rest_outdated && server.rest.as_ref().is_some_and(|r| self.young(r.at) && r.consecutive_failures.is_some())
     }
 
     /// Reads both again: what was read before a window ended says nothing of its end.

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::ladder::Rung;
 use super::reason::{Provenance, Reason};
+use super::report::Report;
+use super::request::RequestEnd;
 use super::snapshot::Stops;
 use super::symptom::Symptom;
 use super::words::words;
@@ -155,6 +157,36 @@ pub enum Body {
     Exhausted { incident_id: String },
     /// Retention cut the first `records` records of the chain, the last of which had this hash. Appended like any other.
     Anchor { records: u64, last_hash: String },
+    /// Break-glass was granted: one action on one target, once, until then.
+    Granted { grant_id: String, action: Rung, target: String, principal: String, role: String, reason: String, expires_at: Timestamp },
+    /// A request used the grant up.
+    GrantUsed { grant_id: String, request_id: String },
+    /// Nobody used the grant in time.
+    GrantExpired { grant_id: String },
+    /// Break-glass was asked for and not granted.
+    GrantRefused { action: Rung, target: String, principal: String, role: String, reason: String, why: String },
+    /// A restart was asked for and judged by what the caller claims.
+    Request {
+        request_id: String,
+        restart_class: Rung,
+        target: String,
+        symptoms: Vec<Symptom>,
+        principal: String,
+        role: String,
+        reason: String,
+        request_break_glass: bool,
+        /// How many prior attempts the caller claimed.
+        claimed: u64,
+        /// The verdict, with the first of the counted attempts only.
+        report: Box<Report>,
+        /// It waits for its turn (`requests.act`); else it is only recorded.
+        acts: bool,
+        /// It used a grant that lasts until then.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        break_glass_until: Option<Timestamp>,
+    },
+    /// A request that was to act came to its end.
+    RequestEnded { request_id: String, how: RequestEnd, why: String },
 }
 
 /// A record as stored: `seq` counts from 1 in each `instance`; `hash` covers everything else.

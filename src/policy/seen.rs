@@ -50,14 +50,15 @@ pub fn seen(policy: &Policy, hangar: &HangarReading, server: &ServerReading, now
 /// Judges a server under an incident. There the gauge alone is too little, and so is a look from before our last action ended.
 #[must_use]
 pub fn seen_closely(policy: &Policy, hangar: &HangarReading, incident: &Incident, server: &ServerReading, now: Timestamp) -> Seen {
-    let known = looked_since(hangar, server, incident.last_acted_at(), now) && !cold_unexplained(hangar, server);
+    let known = looked_since(hangar, server, incident.last_acted_at(), now) && !cold_unexplained(hangar, server, now);
     if known { seen(policy, hangar, server, now) } else { Seen::Unknown }
 }
 
 /// REST reads cold, and the metrics that count stops are from before: it may be somebody's stop.
 #[must_use]
-pub fn cold_unexplained(hangar: &HangarReading, server: &ServerReading) -> bool {
-    let cold_at = server.rest.as_ref().filter(|r| r.state == State::Cold).map(|r| r.at);
+pub fn cold_unexplained(hangar: &HangarReading, server: &ServerReading, now: Timestamp) -> bool {
+    // A look from the future (the clock stepped back) would never be explained: the metrics would be read without end.
+    let cold_at = server.rest.as_ref().filter(|r| r.state == State::Cold && !server.rest_outdated).map(|r| r.at.min(now));
     cold_at.is_some_and(|at| hangar.read_at.is_none_or(|read| read < at))
 }
 
@@ -79,7 +80,10 @@ pub const fn rest_unreadable(hangar: &HangarReading) -> bool {
 fn by_rest(policy: &Policy, server: &ServerReading, rest: &RestReading, since: Timestamp, now: Timestamp) -> Seen {
     match rest.state {
         State::Cold => Seen::Cold,
-        State::Initializing => Seen::Initializing(if server.gauge == Some(State::Initializing) { since } else { rest.at.min(now) }),
+        State::Initializing => {
+            let told = if server.gauge == Some(State::Initializing) { since } else { rest.at };
+            Seen::Initializing(server.initializing_since.map_or(told, |at| at.min(told)).min(now))
+        }
         State::Degraded => Seen::Degraded(since),
         State::Dead => Seen::Dead,
         // `alive` tells of the process only where Hangar itself is its parent.

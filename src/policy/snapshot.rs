@@ -109,6 +109,8 @@ pub struct ServerReading {
     pub starting: bool,
     /// The last REST answer for this server, if one was read from this Hangar process.
     pub rest: Option<RestReading>,
+    /// Since when REST says `initializing` without a break. The gauge does not show a start: it is absent, or stays where it was.
+    pub initializing_since: Option<Timestamp>,
     /// Hangar answered that it does not know this server.
     pub rest_not_found: bool,
     /// The gauge, a counter or the process changed since the REST answer: it must be read again.

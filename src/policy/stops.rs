@@ -10,12 +10,15 @@ use super::snapshot::{HangarReading, ServerReading, StopReason};
 /// `manual` stop of each `worker_restart` of ours.
 #[must_use]
 pub fn deliberate_stop(incident: &Incident, hangar: &HangarReading, server: &ServerReading, seen: &Seen) -> Option<HoldCause> {
+    // Each stop that raised another reason as well. More than those were somebody's own.
+    let twice = [StopReason::Manual, StopReason::UserRequest, StopReason::DetectionBlock, StopReason::Other];
+    let told_apart = twice.into_iter().fold(0_u64, |sum, reason| sum.saturating_add(risen(incident, hangar, server, reason)));
     let causes = [
         (StopReason::DetectionBlock, HoldCause::DetectionBlock, 0),
         (StopReason::UserRequest, HoldCause::UserRequest, 0),
         (StopReason::Manual, HoldCause::Manual, our_stops(incident, hangar)),
         (StopReason::Other, HoldCause::Other, 0),
-        (StopReason::Shutdown, HoldCause::Shutdown, if counts_twice(hangar) { our_stops(incident, hangar) } else { 0 }),
+        (StopReason::Shutdown, HoldCause::Shutdown, if counts_twice(hangar) { told_apart } else { 0 }),
     ];
     causes
         .into_iter()

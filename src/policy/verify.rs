@@ -110,7 +110,7 @@ fn own_words(attempt: &Attempt, outcome: Outcome) -> String {
 }
 
 fn metrics_before_rest(hangar: &HangarReading, server: &ServerReading) -> bool {
-    server.rest.as_ref().is_some_and(|r| hangar.read_at.is_none_or(|read| read < r.at))
+    !server.rest_outdated && server.rest.as_ref().is_some_and(|r| hangar.read_at.is_none_or(|read| read < r.at))
 }
 
 /// Ready before we acted: whoever started it earned the credit.

@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::engine::{Share, blind_spots};
 use crate::hangar::HangarClient;
 use crate::metrics::Metrics;
-use crate::policy::{LadderDocument, Mode, Policy, Provenance, Reason, ladder_document};
+use crate::policy::{LadderDocument, Mode, Policy, Provenance, Reason, RecoveryMetrics, ladder_document};
 use crate::server::views::{AttemptView, HangarView, HoldOrderView, IncidentView, SaidView, StatusView, ViewError, Views, Which};
 
 /// The daemon, as its parts tell it.
@@ -113,6 +113,10 @@ impl Views for DaemonViews {
 
     fn ladder(&self) -> LadderDocument {
         ladder_document(|rung| self.policy.rung(rung).is_some())
+    }
+
+    fn recovery_metrics(&self) -> RecoveryMetrics {
+        self.metrics.recovery_metrics()
     }
 
     fn incidents(&self, which: Which, n: usize) -> BoxFuture<'_, Result<Vec<IncidentView>, ViewError>> {

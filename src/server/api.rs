@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::views::{AttemptView, IncidentView, StatusView, Which};
 use super::{ApiError, Shared};
-use crate::policy::LadderDocument;
+use crate::policy::{LadderDocument, RecoveryMetrics};
 
 /// Rows of one answer at most; the newest are given, and `truncated` says that there are more.
 const ROWS_MAX: usize = 10_000;
@@ -48,6 +48,10 @@ pub(super) async fn status(State(shared): State<Arc<Shared>>) -> Result<Json<Sta
 
 pub(super) async fn ladder(State(shared): State<Arc<Shared>>) -> Result<Json<LadderDocument>, ApiError> {
     Ok(Json(shared.views()?.ladder()))
+}
+
+pub(super) async fn recovery_metrics(State(shared): State<Arc<Shared>>) -> Result<Json<RecoveryMetrics>, ApiError> {
+    Ok(Json(shared.views()?.recovery_metrics()))
 }
 
 pub(super) async fn incidents(

@@ -25,6 +25,12 @@ impl ApiError {
         Self { status, code, message: message.into(), faults: Vec::new() }
     }
 
+    /// The name of what is wrong.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        self.code
+    }
+
     pub(super) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "bad_request", message)
     }

@@ -1,12 +1,15 @@
-//! The HTTP server: health, metrics, the read-only API and Alertmanager's webhook.
+//! The HTTP server: health, metrics, the API and Alertmanager's webhook.
 //!
-//! In this version there are no credentials, so nothing in here changes anything; see `access`.
+//! Reading needs no credentials on loopback (`access`); every route that changes something needs a principal (`auth`).
 
 mod access;
 mod api;
+mod auth;
+mod changes;
 mod error;
 mod health;
 mod limits;
+pub mod operations;
 pub mod views;
 mod webhook;
 
@@ -24,8 +27,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::metrics::Metrics;
 
+use crate::policy::Matrix;
+pub use auth::{Caller, Principals};
 pub use error::ApiError;
 pub use limits::{BODY_MAX, CONNECTIONS_MAX, DRAIN, HEADER_TIMEOUT, REQUEST_TIMEOUT, STALL_TIMEOUT};
+use operations::Operations;
 pub use views::Views;
 
 const WEBHOOK_PATH: &str = "/api/v1/alertmanager";
@@ -49,16 +55,40 @@ pub enum ServerError {
 pub struct Shared {
     metrics: Arc<Metrics>,
     views: OnceLock<Arc<dyn Views>>,
+    operations: OnceLock<Arc<dyn Operations>>,
+    principals: Principals,
     /// Why the daemon is not ready; `None` once it is.
     not_ready: RwLock<Option<String>>,
     desk: webhook::Desk,
 }
 
 impl Shared {
-    /// Healthy from now on, and not ready.
+    /// Healthy from now on, and not ready. Nobody may change anything.
     #[must_use]
     pub fn new(metrics: Arc<Metrics>) -> Arc<Self> {
-        Arc::new(Self { metrics, views: OnceLock::new(), not_ready: RwLock::new(Some("starting".to_owned())), desk: webhook::Desk::new() })
+        Self::with_principals(metrics, Principals::new(&[], Matrix::default()))
+    }
+
+    /// The same, with those who may ask for changes.
+    #[must_use]
+    pub fn with_principals(metrics: Arc<Metrics>, principals: Principals) -> Arc<Self> {
+        Arc::new(Self {
+            metrics,
+            views: OnceLock::new(),
+            operations: OnceLock::new(),
+            principals,
+            not_ready: RwLock::new(Some("starting".to_owned())),
+            desk: webhook::Desk::new(),
+        })
+    }
+
+    /// Changes can be asked for from now on. Only the first call counts.
+    pub fn set_operations(&self, operations: Arc<dyn Operations>) {
+        let _ = self.operations.set(operations);
+    }
+
+    fn operations(&self) -> Result<&Arc<dyn Operations>, ApiError> {
+        self.operations.get().ok_or_else(|| ApiError::unavailable("starting", "the attempt log is not open yet"))
     }
 
     /// The API answers from now on. Only the first call counts.
@@ -132,12 +162,21 @@ impl Bound {
 }
 
 fn router(shared: Arc<Shared>, host_rule: access::HostRule) -> Router {
+    let changes = Router::new()
+        .route("/break-glass", post(changes::break_glass))
+        .route("/restart-requests", post(changes::restart_request))
+        .route("/incidents/{id}/resume", post(changes::resume_incident))
+        .route("/servers/{id}/resume", post(changes::resume_server))
+        .route_layer(DefaultBodyLimit::max(changes::CHANGE_BODY_MAX))
+        .route_layer(middleware::from_fn_with_state(shared.clone(), auth::authorise));
     let api = Router::new()
+        .merge(changes)
         .route("/status", get(api::status))
         .route("/ladder", get(api::ladder))
         .route("/incidents", get(api::incidents))
         .route("/incidents/{id}", get(api::incident))
         .route("/attempts", get(api::attempts))
+        .route("/recovery-metrics", get(api::recovery_metrics))
         .route("/alertmanager", post(webhook::receive).layer(DefaultBodyLimit::max(BODY_MAX)))
         .fallback(error::not_found)
         .method_not_allowed_fallback(error::method_not_allowed)

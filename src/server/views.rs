@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::policy::{
-    Attempt, Auth, Closed, Hold, HoldCause, Incident, LadderDocument, Mode, Outcome, Phase, Provenance, Reason, Receipt, Rung, Standing,
-    Symptom,
+    Attempt, Auth, Closed, Hold, HoldCause, Incident, LadderDocument, Mode, Outcome, Phase, Provenance, Reason, Receipt, RecoveryMetrics,
+    Rung, Standing, Symptom,
 };
 
 /// One incident on the wire.
@@ -216,6 +216,9 @@ pub trait Views: Send + Sync {
 
     /// The ladder as configured. Must not block.
     fn ladder(&self) -> LadderDocument;
+
+    /// How often a full restart was spared, over the attempt log. Must not block.
+    fn recovery_metrics(&self) -> RecoveryMetrics;
 
     /// Incidents, oldest first; if there are more than `limit`, the newest of them.
     fn incidents(&self, which: Which, limit: usize) -> BoxFuture<'_, Result<Vec<IncidentView>, ViewError>>;

@@ -14,6 +14,7 @@ mod config;
 mod e2e;
 mod hangar;
 mod log;
+mod playbook;
 mod policy;
 mod seeing;
 mod server;

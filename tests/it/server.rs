@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use hangar_medic::metrics::Metrics;
-use hangar_medic::policy::{Auth, LadderDocument, Mode, Policy, ladder_document};
+use hangar_medic::policy::{Auth, LadderDocument, Mode, Policy, RecoveryMetrics, ladder_document};
 use hangar_medic::server::views::{AttemptView, HangarView, IncidentView, StatusView, ViewError, Views, Which};
 use hangar_medic::server::{BODY_MAX, CONNECTIONS_MAX, HEADER_TIMEOUT, REQUEST_TIMEOUT, Shared, bind};
 use hangar_medic::supervise::{GRACE, Supervisor};
@@ -79,6 +79,10 @@ impl Views for Fake {
     fn ladder(&self) -> LadderDocument {
         let policy = Policy::default();
         ladder_document(|rung| policy.rung(rung).is_some())
+    }
+
+    fn recovery_metrics(&self) -> RecoveryMetrics {
+        RecoveryMetrics::default()
     }
 
     fn incidents(&self, which: Which, _limit: usize) -> BoxFuture<'_, Result<Vec<IncidentView>, ViewError>> {

@@ -13,7 +13,7 @@ use super::super::derive::Derived;
 use super::super::{LogError, Progress, VerifyReport, files, sql};
 use super::Store;
 use super::read::{head_of, int, number, row, text};
-use super::write::{RESTART_TOPIC, hold_topic};
+use super::write::{RESTART_TOPIC, grant_topic, hold_topic, request_topic};
 
 /// Records between two reports of progress.
 const PROGRESS_EVERY: u64 = 10_000;
@@ -109,6 +109,18 @@ impl Index {
             }
             "hold_released" => {
                 self.standing.remove(&hold_topic(&server));
+            }
+            "granted" => {
+                self.standing.insert(grant_topic(&derived.grant_id), stored.seq);
+            }
+            "grant_used" | "grant_expired" => {
+                self.standing.remove(&grant_topic(&derived.grant_id));
+            }
+            "request" if derived.acts => {
+                self.standing.insert(request_topic(&derived.request_id), stored.seq);
+            }
+            "request_ended" => {
+                self.standing.remove(&request_topic(&derived.request_id));
             }
             "hangar_restarted" => {
                 self.standing.insert(RESTART_TOPIC.to_owned(), stored.seq);

@@ -188,11 +188,17 @@ async fn index(tx: &mut SqliteConnection, instance: &str, seq: i64, at_us: i64, 
         Body::AttemptSettled { attempt_id, outcome, .. } => query(sql::ATTEMPT_SETTLED).bind(attempt_id).bind(outcome.as_str()),
         Body::HoldOrdered { mcp_server, .. } => query(sql::STANDS).bind(hold_topic(mcp_server)).bind(seq),
         Body::HoldReleased { mcp_server, .. } => query(sql::ENDS).bind(hold_topic(mcp_server)),
+        Body::Granted { grant_id, .. } => query(sql::STANDS).bind(grant_topic(grant_id)).bind(seq),
+        Body::GrantUsed { grant_id, .. } | Body::GrantExpired { grant_id } => query(sql::ENDS).bind(grant_topic(grant_id)),
+        Body::Request { request_id, acts: true, .. } => query(sql::STANDS).bind(request_topic(request_id)).bind(seq),
+        Body::RequestEnded { request_id, .. } => query(sql::ENDS).bind(request_topic(request_id)),
         Body::HangarRestarted { .. } => query(sql::STANDS).bind(RESTART_TOPIC).bind(seq),
         Body::AttemptHalfDone { .. }
         | Body::AttemptReceipt { .. }
         | Body::WouldAct { .. }
         | Body::Exhausted { .. }
+        | Body::GrantRefused { .. }
+        | Body::Request { acts: false, .. }
         | Body::Anchor { .. } => return Ok(()),
     };
     query.execute(tx).await.map(drop)
@@ -201,6 +207,16 @@ async fn index(tx: &mut SqliteConnection, instance: &str, seq: i64, at_us: i64, 
 /// The live hold order of a server, in `standing`.
 pub(super) fn hold_topic(mcp_server: &str) -> String {
     format!("hold/{mcp_server}")
+}
+
+/// A live break-glass grant, in `standing`.
+pub(super) fn grant_topic(grant_id: &str) -> String {
+    format!("grant/{grant_id}")
+}
+
+/// A restart request that waits for its turn, in `standing`.
+pub(super) fn request_topic(request_id: &str) -> String {
+    format!("request/{request_id}")
 }
 
 /// The Hangar process seen last, in `standing`.

@@ -218,6 +218,12 @@ impl World {
             | Body::AttemptOpened { .. }
             | Body::AttemptHalfDone { .. }
             | Body::AttemptReceipt { .. }
+            | Body::Granted { .. }
+            | Body::GrantUsed { .. }
+            | Body::GrantExpired { .. }
+            | Body::GrantRefused { .. }
+            | Body::Request { .. }
+            | Body::RequestEnded { .. }
             | Body::Anchor { .. } => {}
         }
     }

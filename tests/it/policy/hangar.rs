@@ -323,6 +323,11 @@ impl Hangar {
         server.saga = None;
         server.start_ends = None;
         *server.stops.entry(reason).or_default() += 1;
+        // Before 2.21.0 a stop on command is counted a second time, as the shutdown that it is.
+        let commanded = matches!(reason, StopReason::Manual | StopReason::UserRequest | StopReason::DetectionBlock | StopReason::Other);
+        if commanded && self.version < (2, 21, 0) {
+            *server.stops.entry(StopReason::Shutdown).or_default() += 1;
+        }
         server.show(State::Cold);
         true
     }

@@ -180,6 +180,7 @@ impl Dice<'_> {
             stops: self.stops(),
             starting: self.coin(),
             rest: self.maybe(Self::rest),
+            initializing_since: None,
             rest_not_found: self.roll() % 8 == 7,
             rest_outdated: self.roll() % 4 == 3,
             rest_failed_at: self.maybe(Self::instant),

@@ -277,6 +277,7 @@ scenarios! {
     a_blocking_rule_is_respected
     a_canary_that_dies_again_proves_nothing
     a_clock_that_steps_back_neither_repeats_nor_hangs
+    a_clock_that_steps_back_over_a_cold_server_reads_no_more_than_usual
     a_crash_after_the_second_start_was_sent_never_repeats_it
     a_crash_before_the_stop_was_sent_spends_the_rung
     a_crash_before_the_stop_was_written_down_is_told_by_the_counter
@@ -301,6 +302,7 @@ scenarios! {
     a_second_half_waits_out_observe_mode
     a_server_last_seen_dead_long_before_a_restart_is_idle
     a_server_lost_in_a_restart_is_brought_back
+    a_shutdown_between_stop_and_start_of_our_restart_is_respected
     a_spent_budget_holds
     a_spent_budget_of_all_servers_holds
     a_start_that_takes_hangar_down_is_made_once

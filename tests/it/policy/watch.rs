@@ -81,6 +81,8 @@ impl Watch {
         }
         reading.rest_failed_at = None;
         reading.rest = hangar.rest(id, now);
+        let starting = reading.rest.as_ref().is_some_and(|r| r.state == State::Initializing);
+        reading.initializing_since = starting.then(|| reading.initializing_since.unwrap_or(now));
         reading.rest_not_found = reading.rest.is_none();
         reading.rest_outdated = false;
         reading.group = hangar.group(id, now);

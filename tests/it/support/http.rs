@@ -42,14 +42,23 @@ pub fn post(port: u16, path: &str, key: Option<&str>, body: Option<&Value>) -> A
 }
 
 pub fn send(port: u16, method: &str, path: &str, key: Option<&str>, body: Option<&Value>) -> Answer {
-    exchange(port, method, path, key, body).unwrap_or_else(|e| Answer { status: 0, body: e.to_string() })
+    let key = key.map(|k| format!("X-API-Key: {k}\r\n")).unwrap_or_default();
+    with_headers(port, method, path, &key, &body.map(Value::to_string).unwrap_or_default())
 }
 
-fn exchange(port: u16, method: &str, path: &str, key: Option<&str>, body: Option<&Value>) -> std::io::Result<Answer> {
+/// A POST to the daemon with a bearer token.
+pub fn post_as(port: u16, path: &str, token: &str, body: &Value) -> Answer {
+    with_headers(port, "POST", path, &format!("Authorization: Bearer {token}\r\n"), &body.to_string())
+}
+
+/// `headers`: whole lines, each with its end.
+pub fn with_headers(port: u16, method: &str, path: &str, headers: &str, body: &str) -> Answer {
+    exchange(port, method, path, headers, body).unwrap_or_else(|e| Answer { status: 0, body: e.to_string() })
+}
+
+fn exchange(port: u16, method: &str, path: &str, key: &str, body: &str) -> std::io::Result<Answer> {
     let mut stream = TcpStream::connect_timeout(&([127, 0, 0, 1], port).into(), Duration::from_secs(2))?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    let body = body.map(Value::to_string).unwrap_or_default();
-    let key = key.map(|k| format!("X-API-Key: {k}\r\n")).unwrap_or_default();
     let head = format!(
         "{method} {path} HTTP/1.0\r\nHost: 127.0.0.1:{port}\r\n{key}Accept: application/json, text/event-stream\r\n\
          mcp-protocol-version: 2025-06-18\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",

@@ -66,13 +66,15 @@ pub struct Medic {
     dir: PathBuf,
     process: Option<Running>,
     port: u16,
+    /// Whether its environment authorises break-glass.
+    pub break_glass: bool,
 }
 
 impl Medic {
     /// Writes the configuration and starts the daemon. `settings` are laid onto [`quick_settings`].
     pub fn start(dir: &Path, hangar_url: &str, settings: &Value) -> Self {
         std::fs::create_dir_all(dir).unwrap();
-        let mut medic = Self { dir: dir.to_owned(), process: None, port: 0 };
+        let mut medic = Self { dir: dir.to_owned(), process: None, port: 0, break_glass: false };
         let mut config = quick_settings();
         merge(&mut config, &json!({"hangar": {"url": hangar_url, "instance": "test"}, "storage": {"path": dir.join("data")}}));
         merge(&mut config, settings);
@@ -106,6 +108,7 @@ impl Medic {
             .arg(self.config_file())
             .args(["--web.listen-address", &format!("127.0.0.1:{}", self.port)])
             .current_dir(&self.dir)
+            .env("HANGAR_MEDIC_BREAKGLASS_AUTHORIZATION", if self.break_glass { "by the test" } else { "" })
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -163,12 +166,26 @@ impl Medic {
         assert!(done.is_ok_and(|s| s.success()), "prlimit (util-linux) is needed");
     }
 
-    /// The port it listens on now.
+    // --- asking it ---------------------------------------------------------
+
+    /// Where it answers.
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    // --- asking it ---------------------------------------------------------
+    /// Its store.
+    pub fn data(&self) -> PathBuf {
+        self.dir.join("data")
+    }
+
+    /// Asks for a change as whoever has this token.
+    pub fn post_as(&self, token: &str, path: &str, body: &Value) -> http::Answer {
+        http::post_as(self.port, path, token, body)
+    }
 
     pub fn get(&self, path: &str) -> Value {
         http::get(self.port, path, None).json()

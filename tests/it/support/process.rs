@@ -91,10 +91,24 @@ fn claimed(claim: &Path) -> bool {
     file.is_ok_and(|mut file| write!(file, "{}", std::process::id()).is_ok())
 }
 
-/// The directory that holds one venv a Hangar version, made by `tests/run.sh`.
+/// Where `tests/run.sh` makes its virtual environments.
+fn venvs() -> PathBuf {
+    std::env::var_os("HANGAR_MEDIC_TEST_VENVS")
+        .map_or_else(|| PathBuf::from(std::env::var_os("HOME").expect("HOME is set")).join(".cache/hangar-medic/venvs"), PathBuf::from)
+}
+
+/// The venv with this Python package alone, whatever its version.
+pub fn package(name: &str) -> PathBuf {
+    let venv = std::fs::read_dir(venvs()).into_iter().flatten().flatten().map(|e| e.path()).find(|path| {
+        let version = path.file_name().and_then(|n| n.to_str()).and_then(|n| n.strip_prefix(name)?.strip_prefix('-'));
+        version.is_some_and(|v| v.starts_with(|c: char| c.is_ascii_digit()))
+    });
+    venv.unwrap_or_else(|| panic!("no {name} in {}: run tests/run.sh once, it makes the virtual environments", venvs().display()))
+}
+
+/// The venv of one Hangar version, made by `tests/run.sh`.
 pub fn venv(version: &str) -> PathBuf {
-    let root = std::env::var_os("HANGAR_MEDIC_TEST_VENVS")
-        .map_or_else(|| PathBuf::from(std::env::var_os("HOME").expect("HOME is set")).join(".cache/hangar-medic/venvs"), PathBuf::from);
+    let root = venvs();
     let venv = root.join(format!("mcp-hangar-{version}"));
     assert!(
         venv.join("bin/mcp-hangar").exists(),
