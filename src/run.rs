@@ -47,6 +47,7 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     metrics.config_loaded(&config.sha256(), clock::now());
     let principals = Principals::new(&config.web.principals, config.policy.matrix.clone());
     let shared = Shared::with_principals(Arc::clone(&metrics), principals);
+    shared.set_webhook_access(config.web.webhook.clone());
     let bound = server::bind(&config.web.listen_address.to_string(), false).await?;
     tracing::info!(event = "listening", address = %bound.address(), version = env!("CARGO_PKG_VERSION"));
 
