@@ -32,7 +32,7 @@ use crate::execute::hangar::{Done, Executor, Job};
 use crate::hangar::fault::chain;
 use crate::hangar::{CallError, Fault, Group, HangarClient, ServerDetail, ServerList};
 use crate::metrics::{Metrics, ReadKind, ReadResult};
-use crate::observe::board::Board;
+use crate::observe::board::{Board, is_down};
 use crate::observe::log::tail::TailCounts;
 use crate::observe::metrics_text::MetricsReading;
 use crate::policy::{
@@ -111,6 +111,8 @@ pub struct Engine {
     /// The last list failed: another one is owed once Hangar is read again.
     list_owed: bool,
     lists_failed: u32,
+    /// A process of Hangar's ended since the last list.
+    process_ended: bool,
     prometheus_said: Vec<String>,
     disagreements: Disagreements,
     version: version::Told,
@@ -159,6 +161,7 @@ impl Engine {
             list_wanted: false,
             list_owed: false,
             lists_failed: 0,
+            process_ended: false,
             prometheus_said: Vec::new(),
             disagreements: Disagreements::default(),
             version: version::Told::default(),
@@ -404,6 +407,9 @@ impl Engine {
                 match result {
                     Ok(list) => {
                         self.lists_failed = 0;
+                        // A process that has just ended may not have been noticed by Hangar itself: one more look, then.
+                        let seen = list.servers.values().any(is_down);
+                        self.list_wanted |= std::mem::take(&mut self.process_ended) && !seen;
                         list.servers.into_iter().for_each(|(id, reading)| self.board.listed(&id, reading));
                     }
                     Err(error) => {

@@ -50,7 +50,7 @@ impl Engine {
             Signal::Command(command) => self.obey(*command).await,
             Signal::Log(update) => self.hear_log(*update),
             Signal::Events(update) => self.hear_events(update),
-            Signal::ProcessEnded => self.want_list(),
+            Signal::ProcessEnded => self.process_ended(),
             Signal::Prometheus { dead, at } => {
                 self.parts.metrics.heard(Source::Prometheus, at);
                 let news = dead.iter().any(|id| self.board.gauge(id) != Some(State::Dead));
@@ -115,8 +115,14 @@ impl Engine {
             self.maybe_dead(id);
         }
         if update.told.iter().any(|t| matches!(t.what, Change::StdoutEof)) {
-            self.want_list();
+            self.process_ended();
         }
+    }
+
+    /// Nobody says whose process it was.
+    fn process_ended(&mut self) {
+        self.process_ended = true;
+        self.want_list();
     }
 
     /// A server that is watched already is read by itself; of any other the list tells.

@@ -332,7 +332,8 @@ impl Board {
 }
 
 /// Ready in Hangar's eyes, and its process is gone. Says nothing where Hangar is not the process' parent.
-fn is_down(reading: &RestReading) -> bool {
+#[must_use]
+pub fn is_down(reading: &RestReading) -> bool {
     reading.state == State::Ready && !reading.alive && reading.mode == "subprocess"
 }
 

@@ -19,6 +19,8 @@ use crate::clock;
 const LOOK_EVERY: Duration = Duration::from_millis(40);
 /// ... but looking takes at most one part in this many of one core.
 const IDLE_SHARE: u32 = 50;
+/// A machine that is busy makes a look seem long; it is never this long until the next one.
+const LOOK_SELDOM: Duration = Duration::from_millis(500);
 /// New children are looked for this often: each thread of Hangar's has a list of its own.
 const LIST_EVERY: Duration = Duration::from_secs(1);
 /// While Hangar's process is not found.
@@ -128,7 +130,7 @@ pub async fn follow<T: From<Ended> + Send>(
         }
         let begun = Instant::now();
         let ended = watched.look(started(), clock::now());
-        wait = if watched.sees_hangar() { LOOK_EVERY.max(begun.elapsed() * IDLE_SHARE) } else { SEARCH_EVERY };
+        wait = if watched.sees_hangar() { (begun.elapsed() * IDLE_SHARE).clamp(LOOK_EVERY, LOOK_SELDOM) } else { SEARCH_EVERY };
         if ended && out.send(Ended.into()).await.is_err() {
             return;
         }
