@@ -10,6 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 need cargo "install Rust from https://rustup.rs"
 need prlimit "install util-linux; the full-disk test limits the daemon's files with it"
+need script "install util-linux (bsdutils); a test looks at progress on a terminal with it"
 need ps "install procps"
 
 for version in 2.34.4 2.20.0; do
