@@ -1,10 +1,14 @@
 //! The loop: wake, look at the board, plan, write down, act, sleep. The one task that changes anything.
 
 mod commands;
+mod fusion;
+mod hear;
 mod records;
 mod share;
+mod version;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,8 +20,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub use commands::{Command, CommandError, Held, Reply, Resume};
+pub use fusion::Said;
+pub use hear::Signal;
 pub use records::tell;
 pub use share::{Live, Share};
+pub use version::blind_spots;
 
 use crate::attempt_log::{AttemptLog, Checkpoints, LogError};
 use crate::clock;
@@ -26,12 +33,14 @@ use crate::hangar::fault::chain;
 use crate::hangar::{CallError, Fault, Group, HangarClient, ServerDetail, ServerList};
 use crate::metrics::{Metrics, ReadKind, ReadResult};
 use crate::observe::board::Board;
-use crate::observe::log::Change;
-use crate::observe::log::tail::{TailCounts, Update};
+use crate::observe::log::tail::TailCounts;
 use crate::observe::metrics_text::MetricsReading;
 use crate::policy::{
-    Action, Body, History, Part, Plan, Policy, Provenance, Read, Reason, RequestEnd, Rung, Seen, Snapshot, Source, State, Step, plan, seen,
+    Action, Body, History, Part, Plan, Policy, Provenance, Read, Reason, RequestEnd, Rung, Seen, Snapshot, Source, Step, Unasked, plan,
+    seen,
 };
+
+use fusion::Disagreements;
 
 /// Who acts, in the attempt log.
 pub const ACTOR: &str = "hangar-medic";
@@ -46,25 +55,14 @@ const WAKE_READ_EVERY: Duration = Duration::from_secs(1);
 const CLOCK_STEP: SignedDuration = SignedDuration::from_millis(500);
 /// More servers than this are read as one list.
 const SERVER_READS_MAX: usize = 16;
+/// A failed list is asked for again at once this often; then with the next good read of the metrics.
+const LIST_RETRIES: u32 = 2;
 /// A log that refused a write is tried again after this.
 const LOG_RETRY: Duration = Duration::from_secs(1);
 /// How long a shutdown waits for what is under way.
 const DRAIN_MAX: Duration = Duration::from_secs(8);
 /// How long the first plan waits for the log to be read, so that a reason is known before anything is looked at.
 const LOG_FIRST: Duration = Duration::from_secs(5);
-
-/// Something heard from outside the loop.
-#[derive(Debug)]
-pub enum Signal {
-    Log(Box<Update>),
-    /// Prometheus shows these servers dead.
-    Prometheus {
-        dead: Vec<String>,
-        at: Timestamp,
-    },
-    /// Somebody asks for something.
-    Command(Box<Command>),
-}
 
 /// What a task of the loop brings back.
 enum Brought {
@@ -85,8 +83,10 @@ pub struct Parts {
     pub checkpoints: Arc<dyn Checkpoints>,
     pub metrics: Arc<Metrics>,
     pub live: Arc<Share>,
-    /// A log of Hangar's is being read: its first news are waited for.
-    pub reads_log: bool,
+    /// Hangar's log, where one is read: its first news are waited for.
+    pub log_file: Option<PathBuf>,
+    /// Where Alertmanager is asked: see [`Board::asking_alertmanager`].
+    pub alertmanager: Option<(Unasked, SignedDuration)>,
 }
 
 /// See the module's page.
@@ -108,6 +108,12 @@ pub struct Engine {
     next_poll: Instant,
     last_list: Option<Instant>,
     list_wanted: bool,
+    /// The last list failed: another one is owed once Hangar is read again.
+    list_owed: bool,
+    lists_failed: u32,
+    prometheus_said: Vec<String>,
+    disagreements: Disagreements,
+    version: version::Told,
     log_caught_up: bool,
     /// The two clocks, when they were last compared.
     clocks: (Instant, Timestamp),
@@ -131,8 +137,11 @@ impl Engine {
             history.seen_dead = saved;
             history.seen_dead.retain(|id, _| history.open.contains_key(id));
         }
-        let board = Board::new(parts.stale_after);
-        let log_caught_up = !parts.reads_log;
+        let mut board = Board::new(parts.stale_after);
+        if let Some((unasked, stale_after)) = parts.alertmanager {
+            board = board.asking_alertmanager(unasked, stale_after);
+        }
+        let log_caught_up = parts.log_file.is_none();
         Ok(Self {
             parts,
             board,
@@ -148,6 +157,11 @@ impl Engine {
             next_poll: Instant::now(),
             last_list: None,
             list_wanted: false,
+            list_owed: false,
+            lists_failed: 0,
+            prometheus_said: Vec::new(),
+            disagreements: Disagreements::default(),
+            version: version::Told::default(),
             log_caught_up,
             clocks: (Instant::now(), clock::now()),
             log_counts: TailCounts::default(),
@@ -232,8 +246,9 @@ impl Engine {
             if records.is_empty() {
                 self.remember_dead(&snapshot, now).await;
                 let wake_at = self.carry_out(&plan).await;
+                let look_again = self.disagreements.look(&snapshot, &self.history, &self.parts.metrics, now);
                 self.publish(&plan, &snapshot);
-                return wake_at;
+                return [wake_at, look_again].into_iter().flatten().min();
             }
             if !self.append(records.clone()).await {
                 let opened = |body: &Body| if let Body::IncidentOpened { mcp_server, .. } = body { Some(mcp_server.clone()) } else { None };
@@ -365,44 +380,6 @@ impl Engine {
         }
     }
 
-    async fn hear(&mut self, signal: Signal) {
-        match signal {
-            Signal::Command(command) => self.obey(*command).await,
-            Signal::Log(update) => self.hear_log(*update),
-            Signal::Prometheus { dead, at } => {
-                self.parts.metrics.heard(Source::Prometheus, at);
-                // It only wakes; Hangar itself is asked.
-                if dead.iter().any(|id| self.board.gauge(id) != Some(State::Dead)) {
-                    self.want_list();
-                }
-            }
-        }
-    }
-
-    fn hear_log(&mut self, update: Update) {
-        let metrics = &self.parts.metrics;
-        metrics.heard(Source::Log, clock::now());
-        metrics.set_log_lag(update.counts.lag_bytes);
-        (self.log_counts.gaps..update.counts.gaps).for_each(|_| metrics.log_gap());
-        metrics.log_lines_skipped(update.counts.too_long.saturating_sub(self.log_counts.too_long));
-        self.log_counts = update.counts;
-        if update.trouble != self.log_trouble {
-            let trouble = update.trouble.as_deref();
-            tracing::warn!(
-                event = "log_source",
-                trouble,
-                "Hangar's log: reading {}",
-                if trouble.is_some() { "fails and is tried again" } else { "goes on" }
-            );
-        }
-        self.log_trouble = update.trouble;
-        let told = self.board.log(&update.servers) || update.told.iter().any(|t| matches!(t.what, Change::StdoutEof));
-        self.log_caught_up |= update.caught_up || self.log_trouble.is_some();
-        if told && self.log_caught_up {
-            self.want_list();
-        }
-    }
-
     fn take(&mut self, brought: Brought) {
         let now = clock::now();
         match brought {
@@ -425,8 +402,18 @@ impl Engine {
                 self.listing = false;
                 self.count(ReadKind::List, result.as_ref().err());
                 match result {
-                    Ok(list) => list.servers.into_iter().for_each(|(id, reading)| self.board.listed(&id, reading)),
-                    Err(error) => self.complain(&error),
+                    Ok(list) => {
+                        self.lists_failed = 0;
+                        list.servers.into_iter().for_each(|(id, reading)| self.board.listed(&id, reading));
+                    }
+                    Err(error) => {
+                        // Whatever it was wanted for is still unseen. Soon again, then when Hangar is read again.
+                        self.lists_failed = self.lists_failed.saturating_add(1);
+                        self.list_wanted |=
+                            self.lists_failed <= LIST_RETRIES && !matches!(error.fault, Fault::Auth(_) | Fault::Forbidden { .. });
+                        self.list_owed = true;
+                        self.complain(&error);
+                    }
                 }
             }
             Brought::Done { action, done } => self.finish(&action, *done),
@@ -447,6 +434,10 @@ impl Engine {
                 self.parts.metrics.heard(Source::Metrics, now);
                 if self.board.metrics(&self.parts.policy, now, reading) {
                     tracing::warn!("Hangar restarted: every server reads cold now");
+                }
+                self.version.tell(self.board.version(), self.parts.log_file.is_some());
+                if std::mem::take(&mut self.list_owed) {
+                    self.want_list();
                 }
             }
             Err(error) => {
@@ -489,7 +480,7 @@ impl Engine {
                 incident_id: incident.incident_id.clone(),
                 symptom: incident.symptom(),
                 reason: Reason::CapabilityBlocked,
-                provenance: Some(Provenance { source: Source::Rest, at: clock::now(), file: String::new(), offset: None }),
+                provenance: Some(Provenance::of(Source::Rest, clock::now())),
             }));
         }
         bodies.push(if done.half {
@@ -513,7 +504,7 @@ impl Engine {
                 self.board.rest(&action.mcp_server, reading);
             }
         } else {
-            self.board.acted_on(&action.mcp_server);
+            self.board.news_of(&action.mcp_server);
             self.read(&Read::Metrics);
         }
     }
@@ -610,7 +601,11 @@ impl Engine {
         self.tell_standings(plan);
         self.parts.metrics.set_attempt_log_writable(!self.log_unwritable);
         self.parts.metrics.set_storm(plan.storm);
-        let live = Live::new(plan, snapshot, &self.history, &self.board).unwritable(self.log_unwritable, &self.unwritten, &self.history);
+        let live = Live::new(plan, snapshot, &self.history, &self.board, self.disagreements.shown()).unwritable(
+            self.log_unwritable,
+            &self.unwritten,
+            &self.history,
+        );
         live.measure(&self.parts.metrics, &self.history);
         self.parts.live.set(live);
     }

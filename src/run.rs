@@ -3,7 +3,7 @@
 mod operations;
 mod views;
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,10 +20,12 @@ use crate::config::Config;
 use crate::engine::{ACTOR, Command, Engine, Parts, Share, Signal};
 use crate::execute::hangar::Executor;
 use crate::hangar::{AuthMemory, HangarClient, MemoryError, Settings};
+use crate::jitter::Jitter;
 use crate::metrics::{Metrics, Seed};
 use crate::observe::log::InputFormat;
 use crate::observe::log::tail::follow;
 use crate::observe::prometheus::{self as prom, PrometheusSource};
+use crate::observe::{events, processes, silences};
 use crate::policy::State;
 use crate::server::{self, Principals, Shared};
 use crate::supervise::{GRACE, Supervisor};
@@ -105,13 +107,44 @@ async fn daemon(
         checkpoints: Arc::clone(&store) as Arc<dyn Checkpoints>,
         metrics: Arc::clone(&metrics),
         live: Arc::clone(&live),
-        reads_log: config.hangar.log_file.is_some(),
+        log_file: config.hangar.log_file.clone(),
+        alertmanager: config.alertmanager.url.as_ref().map(|_| (config.alertmanager.on_unreachable, silences_stale_after(config))),
     };
     let engine = Engine::new(parts).await?;
-    let views = DaemonViews::new(config, Arc::clone(&store) as Arc<dyn AttemptLog>, Arc::clone(&live), metrics, client, Arc::clone(&wake));
+    let log = Arc::clone(&store) as Arc<dyn AttemptLog>;
+    let views = DaemonViews::new(config, log, Arc::clone(&live), metrics, Arc::clone(&client), Arc::clone(&wake));
     shared.set_views(Arc::new(views));
     shared.set_operations(Arc::new(ThroughEngine(signals.clone())));
 
+    watch_hangar(supervisor, config, client, &live, &signals)?;
+    watch_others(supervisor, config, &signals)?;
+    supervisor.task("ready", become_ready(live, shared, stop.clone()));
+    supervisor.task("retention", retain(store, config.storage.retention, signals, stop.clone()));
+    supervisor.task("engine", engine.run(heard, wake, stop));
+    Ok(())
+}
+
+/// Hangar's log, or what stands in for it.
+fn watch_hangar(
+    supervisor: &mut Supervisor,
+    config: &Config,
+    client: Arc<HangarClient>,
+    live: &Arc<Share>,
+    signals: &mpsc::Sender<Signal>,
+) -> anyhow::Result<()> {
+    let stop = supervisor.stop();
+    if config.hangar.hears_events() {
+        let (to_engine, stopped) = (signals.clone(), stop.clone());
+        supervisor.task("events", async move {
+            events::follow(client, Jitter::new(), to_engine, stopped.clone()).await;
+            until(&stopped).await
+        });
+        let (live, to_engine, stopped) = (Arc::clone(live), signals.clone(), stop.clone());
+        supervisor.task("processes", async move {
+            processes::follow("/proc".into(), move || live.process_start(), to_engine, stopped.clone()).await;
+            until(&stopped).await
+        });
+    }
     if let Some(path) = &config.hangar.log_file {
         let (follower, updates) = follow(path, InputFormat::Auto, None, LOG_INTERVAL).context("Hangar's log cannot be followed")?;
         let (signals, stop) = (signals.clone(), stop.clone());
@@ -121,14 +154,42 @@ async fn daemon(
             Ok::<(), anyhow::Error>(())
         });
     }
-    supervisor.task("retention", retain(store, config.storage.retention, signals.clone(), stop.clone()));
+    Ok(())
+}
+
+/// Prometheus and Alertmanager, where they are configured.
+fn watch_others(supervisor: &mut Supervisor, config: &Config, signals: &mpsc::Sender<Signal>) -> anyhow::Result<()> {
+    let stop = supervisor.stop();
     if let Some(source) = prometheus_source(config)? {
         let every = unsigned(config.prometheus.poll_interval);
-        supervisor.task("prometheus", watch_prometheus(source, every, signals, stop.clone()));
+        supervisor.task("prometheus", watch_prometheus(source, every, signals.clone(), stop.clone()));
     }
-    supervisor.task("ready", become_ready(live, shared, stop.clone()));
-    supervisor.task("engine", engine.run(heard, wake, stop));
+    if let Some(url) = config.alertmanager.url.clone() {
+        let settings = silences::Settings {
+            url,
+            instance: config.hangar.instance.clone(),
+            poll_interval: unsigned(config.alertmanager.poll_interval),
+            timeout: unsigned(config.alertmanager.timeout),
+            http: config.alertmanager.http.clone(),
+        };
+        let signals = signals.clone();
+        supervisor.task("silences", async move {
+            silences::follow(settings, signals, stop.clone()).await;
+            until(&stop).await
+        });
+    }
     Ok(())
+}
+
+/// A source whose engine is gone ends with it, not before.
+async fn until(stop: &CancellationToken) -> anyhow::Result<()> {
+    stop.cancelled().await;
+    Ok(())
+}
+
+/// Age at which silences are unknown: three reads missed.
+fn silences_stale_after(config: &Config) -> SignedDuration {
+    (config.alertmanager.poll_interval + config.alertmanager.timeout).saturating_mul(3)
 }
 
 /// SIGTERM or SIGINT, heard from this call on.
@@ -163,8 +224,10 @@ async fn pass_on(mut updates: mpsc::Receiver<crate::observe::log::tail::Update>,
 fn prometheus_source(config: &Config) -> anyhow::Result<Option<PrometheusSource>> {
     let Some(url) = &config.prometheus.url else { return Ok(None) };
     let settings = prom::Settings {
-        url: url.to_string(),
+        url: url.clone(),
         instance: config.hangar.instance.clone(),
+        selector: config.prometheus.selector.clone(),
+        http: config.prometheus.http.clone(),
         timeout: unsigned(config.prometheus.timeout),
         stale_after: config.prometheus.poll_interval.saturating_mul(3).max(SignedDuration::from_mins(2)),
         max_body: config.hangar.max_body,
@@ -174,7 +237,7 @@ fn prometheus_source(config: &Config) -> anyhow::Result<Option<PrometheusSource>
 
 /// Prometheus wakes; Hangar itself is asked before anything is believed.
 async fn watch_prometheus(
-    source: PrometheusSource,
+    mut source: PrometheusSource,
     every: Duration,
     signals: mpsc::Sender<Signal>,
     stop: CancellationToken,
@@ -183,10 +246,11 @@ async fn watch_prometheus(
     loop {
         let at: Timestamp = clock::now();
         match source.read(at).await {
-            Ok(samples) => {
+            Ok(read) => {
                 last = None;
                 let dead = |(id, sample): (String, prom::PrometheusSample)| (sample.state == Some(State::Dead)).then_some(id);
-                let dead = BTreeMap::into_iter(samples).filter_map(dead).collect();
+                let dead: BTreeSet<String> = read.servers.into_iter().filter_map(dead).chain(read.firing).collect();
+                let dead = dead.into_iter().collect();
                 if signals.send(Signal::Prometheus { dead, at }).await.is_err() {
                     return Ok(());
                 }

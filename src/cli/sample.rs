@@ -54,7 +54,7 @@ fn attempt(history: &mut History, second: i64, n: u32, action: Rung, settled: Op
 /// `api` crashed; two attempts are settled, the third is under way unless `closed`.
 pub(crate) fn story(closed: bool) -> (IncidentView, Vec<AttemptView>) {
     let mut history = History::default();
-    let provenance = Some(Provenance { source: Source::Log, at: at(0), file: "8:42".into(), offset: Some(1234) });
+    let provenance = Some(Provenance { source: Source::Log, at: at(0), file: "8:42".into(), offset: Some(1234), line_sha256: None });
     let opened = Body::IncidentOpened {
         incident_id: "api.1".into(),
         mcp_server: "api".into(),

@@ -2,6 +2,7 @@
 //!
 //! `settings.rs` is the one table of what can be set; reading, writing, comments and JSON Schema are four walks over it.
 
+mod access;
 mod log;
 mod place;
 #[cfg(test)]
@@ -28,8 +29,9 @@ use std::path::{Path, PathBuf};
 use jiff::SignedDuration;
 use reqwest::Url;
 
-use crate::policy::{Mode, Policy};
+use crate::policy::{Mode, Policy, Unasked};
 
+pub use access::{Events, HttpAccess};
 pub use log::{LogFormat, LogLevel};
 pub use render::{Effective, effective, example, render, schema};
 pub use secret::{Secret, SecretError, SecretFile};
@@ -43,6 +45,7 @@ pub const MAX_FILE: usize = 1024 * 1024;
 pub struct Config {
     pub hangar: Hangar,
     pub prometheus: Prometheus,
+    pub alertmanager: Alertmanager,
     pub storage: Storage,
     pub web: Web,
     pub log: Log,
@@ -60,6 +63,7 @@ pub struct Hangar {
     pub instance: String,
     pub api_key: Option<SecretFile>,
     pub log_file: Option<PathBuf>,
+    pub events: Events,
     pub poll_interval: SignedDuration,
     /// Bound of one read.
     pub request_timeout: SignedDuration,
@@ -81,6 +85,16 @@ impl Config {
 }
 
 impl Hangar {
+    /// Whether Hangar's event stream is heard, and the ends of its processes are looked for.
+    #[must_use]
+    pub fn hears_events(&self) -> bool {
+        match self.events {
+            Events::Auto => self.log_file.is_none(),
+            Events::On => true,
+            Events::Off => false,
+        }
+    }
+
     /// Age at which a reading says nothing any more.
     #[must_use]
     pub fn stale_after(&self) -> SignedDuration {
@@ -93,13 +107,46 @@ impl Hangar {
 pub struct Prometheus {
     /// `None`: the source is off. Its path ends in `/`.
     pub url: Option<Url>,
+    /// Matchers that every query gets besides `instance`, e.g. `job="hangar",cluster="eu"`.
+    pub selector: Option<String>,
     pub poll_interval: SignedDuration,
     pub timeout: SignedDuration,
+    pub http: HttpAccess,
 }
 
 impl Default for Prometheus {
     fn default() -> Self {
-        Self { url: None, poll_interval: SignedDuration::from_secs(15), timeout: SignedDuration::from_secs(5) }
+        Self {
+            url: None,
+            selector: None,
+            poll_interval: SignedDuration::from_secs(15),
+            timeout: SignedDuration::from_secs(5),
+            http: HttpAccess::default(),
+        }
+    }
+}
+
+/// The optional Alertmanager, asked for silences.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Alertmanager {
+    /// `None`: nobody is asked. Its path ends in `/`.
+    pub url: Option<Url>,
+    pub poll_interval: SignedDuration,
+    pub timeout: SignedDuration,
+    /// What may be done while it cannot be asked.
+    pub on_unreachable: Unasked,
+    pub http: HttpAccess,
+}
+
+impl Default for Alertmanager {
+    fn default() -> Self {
+        Self {
+            url: None,
+            poll_interval: SignedDuration::from_secs(5),
+            timeout: SignedDuration::from_secs(3),
+            on_unreachable: Unasked::Narrow,
+            http: HttpAccess::default(),
+        }
     }
 }
 

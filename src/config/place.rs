@@ -142,6 +142,46 @@ impl Kind for Name {
     }
 }
 
+/// Label matchers of PromQL as they stand between the braces.
+pub(super) struct Selector;
+
+impl Kind for Selector {
+    type Value = String;
+
+    fn parse(&self, node: &Node) -> Result<String, String> {
+        let Node::Text(text) = node else { return Err(wrong_type("label matchers such as job=\"hangar\"", node)) };
+        let one = |text: &mut &str| -> Option<()> {
+            let name = text.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).filter(|n| *n > 0)?;
+            let rest = text.get(name..)?.trim_start();
+            let rest = ["=~", "!~", "!=", "="].iter().find_map(|op| rest.strip_prefix(op))?.trim_start().strip_prefix('"')?;
+            let end = rest.find(['"', '\\', '\n']).filter(|end| rest.as_bytes().get(*end) == Some(&b'"'))?;
+            *text = rest.get(end + 1..)?.trim_start();
+            Some(())
+        };
+        let mut rest = text.trim();
+        while text.len() <= 1000 && one(&mut rest).is_some() {
+            match rest.strip_prefix(',') {
+                Some(more) => rest = more.trim_start(),
+                None if rest.is_empty() => return Ok(text.trim().to_owned()),
+                None => break,
+            }
+        }
+        Err(format!("{} is no list of label matchers such as job=\"hangar\",cluster=~\"eu.*\"", quoted(text)))
+    }
+
+    fn show(&self, value: &String) -> Node {
+        Node::text(value.as_str())
+    }
+
+    fn schema(&self) -> Json {
+        json!({"type": "string", "minLength": 1, "maxLength": 1000})
+    }
+
+    fn hint(&self) -> String {
+        String::new()
+    }
+}
+
 /// A path of a file or directory; relative ones start at the working directory.
 pub(super) struct FilePath;
 

@@ -9,7 +9,7 @@ use jiff::SignedDuration;
 use reqwest::Url;
 
 use super::place::{FilePath, HttpUrl, Listen, Name};
-use super::{Config, Invalid, Log, Overrides, Principal, Prometheus, SecretFile, Storage, Web};
+use super::{Alertmanager, Config, Events, Invalid, Log, Overrides, Principal, Prometheus, SecretFile, Storage, Web};
 use crate::policy::{Matrix, Policy, Rung, RungLimits};
 
 /// Every setting, with its default until something is read over it.
@@ -17,6 +17,7 @@ use crate::policy::{Matrix, Policy, Rung, RungLimits};
 pub(super) struct Raw {
     pub(super) hangar: RawHangar,
     pub(super) prometheus: Prometheus,
+    pub(super) alertmanager: Alertmanager,
     pub(super) storage: Storage,
     pub(super) web: RawWeb,
     pub(super) log: Log,
@@ -94,6 +95,7 @@ pub(super) struct RawHangar {
     pub(super) instance: Option<String>,
     pub(super) api_key_file: Option<SecretFile>,
     pub(super) log_file: Option<PathBuf>,
+    pub(super) events: Events,
     pub(super) poll_interval: SignedDuration,
     pub(super) request_timeout: SignedDuration,
     pub(super) start_timeout: SignedDuration,
@@ -108,6 +110,7 @@ impl Default for RawHangar {
             instance: None,
             api_key_file: None,
             log_file: None,
+            events: Events::Auto,
             poll_interval: SignedDuration::from_secs(5),
             request_timeout: SignedDuration::from_secs(10),
             start_timeout: SignedDuration::from_secs(60),
@@ -149,6 +152,7 @@ impl From<&Config> for Raw {
                 instance: Some(hangar.instance),
                 api_key_file: hangar.api_key,
                 log_file: hangar.log_file,
+                events: hangar.events,
                 poll_interval: hangar.poll_interval,
                 request_timeout: hangar.request_timeout,
                 start_timeout: hangar.start_timeout,
@@ -156,6 +160,7 @@ impl From<&Config> for Raw {
                 stale_after_polls: hangar.stale_after_polls,
             },
             prometheus: config.prometheus.clone(),
+            alertmanager: config.alertmanager.clone(),
             storage: config.storage.clone(),
             web: RawWeb::from(&config.web),
             log: config.log.clone(),

@@ -2,11 +2,11 @@
 
 use jiff::SignedDuration;
 
-use super::place::{FilePath, HttpUrl, Listen, Name, SecretPath};
+use super::place::{FilePath, HttpUrl, Listen, Name, SecretPath, Selector};
 use super::raw::{Raw, RawHangar, RawPrincipal, RawRole, RawRung};
 use super::value::{Duration, Kind, Nullable, Required, Share, Size, Switch, Word, Words, count, duration};
-use super::{Log, LogFormat, LogLevel, Prometheus, Storage};
-use crate::policy::{Budgets, Mode, Policy, Rung, StormLimits};
+use super::{Alertmanager, Events, HttpAccess, Log, LogFormat, LogLevel, Prometheus, Storage};
+use crate::policy::{Budgets, Mode, Policy, Rung, StormLimits, Unasked};
 
 /// Something that is done with every setting in turn: read it, write it, describe it.
 pub(super) trait Walk {
@@ -51,6 +51,13 @@ pub(super) fn walk<W: Walk>(w: &mut W, raw: &mut Raw) {
     w.section("prometheus", "An optional second source; Hangar itself still confirms before every action.", |w| {
         prometheus(w, &mut raw.prometheus);
     });
+    w.section(
+        "alertmanager",
+        "An optional Alertmanager: a silence on one of Hangar's alerts holds that server, since a person is at work.",
+        |w| {
+            alertmanager(w, &mut raw.alertmanager);
+        },
+    );
     w.section("storage", "The attempt log: every attempt is on disk before it is made.", |w| storage(w, &mut raw.storage));
     w.section("web", "The daemon's own metrics, health, API and webhook.", |w| {
         let doc = "IP address and port to listen on. Loopback, unless somebody else must read it.";
@@ -96,6 +103,9 @@ fn hangar<W: Walk>(w: &mut W, h: &mut RawHangar) {
     w.setting("api_key_file", &Nullable(SecretPath), &mut h.api_key_file, doc);
     let doc = "Hangar's --log-file (JSON lines): tells why a server died where REST cannot. null: not read.";
     w.setting("log_file", &Nullable(FilePath), &mut h.log_file, doc);
+    let doc = "Hangar's event stream and, on its machine, the ends of its processes. auto: only without log_file, since an open \
+               stream makes Hangar exit 1 on SIGTERM.";
+    w.setting("events", &Word(Events::ALL), &mut h.events, doc);
     let doc = "Pause between two reads of /metrics; a death is seen this late at most.";
     w.setting("poll_interval", &duration(ms(100), mins(5)), &mut h.poll_interval, doc);
     w.setting("request_timeout", &duration(ms(100), mins(2)), &mut h.request_timeout, "Bound of one read.");
@@ -109,6 +119,8 @@ fn hangar<W: Walk>(w: &mut W, h: &mut RawHangar) {
 
 fn prometheus<W: Walk>(w: &mut W, p: &mut Prometheus) {
     w.setting("url", &Nullable(HttpUrl), &mut p.url, "Prometheus' address. null: the source is off.");
+    let doc = "More label matchers for every query, e.g. job=\"hangar\",cluster=\"eu\". instance is always one of them.";
+    w.setting("selector", &Nullable(Selector), &mut p.selector, doc);
     w.setting(
         "poll_interval",
         &duration(ms(100), mins(10)),
@@ -116,6 +128,17 @@ fn prometheus<W: Walk>(w: &mut W, p: &mut Prometheus) {
         "Pause between two queries; its scrapes are no fresher.",
     );
     w.setting("timeout", &duration(ms(100), mins(2)), &mut p.timeout, "Bound of one query.");
+    w.section("http", "How Prometheus lets us in.", |w| HttpAccess::walk(w, &mut p.http));
+}
+
+fn alertmanager<W: Walk>(w: &mut W, a: &mut Alertmanager) {
+    w.setting("url", &Nullable(HttpUrl), &mut a.url, "Alertmanager's address. null: nobody is asked.");
+    let doc = "Pause between two reads of its silences.";
+    w.setting("poll_interval", &duration(ms(100), mins(10)), &mut a.poll_interval, doc);
+    w.setting("timeout", &duration(ms(100), mins(2)), &mut a.timeout, "Bound of one read.");
+    let doc = "While it cannot be asked: narrow does rungs 0 to 2 only, act everything, hold nothing but looking.";
+    w.setting("on_unreachable", &Word(Unasked::ALL), &mut a.on_unreachable, doc);
+    w.section("http", "How Alertmanager lets us in.", |w| HttpAccess::walk(w, &mut a.http));
 }
 
 fn storage<W: Walk>(w: &mut W, s: &mut Storage) {

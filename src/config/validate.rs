@@ -10,7 +10,7 @@ use super::place::Name;
 use super::raw::{Raw, RawRung};
 use super::value::show_duration;
 use super::who;
-use super::{Config, Hangar, Invalid, Web};
+use super::{Config, Events, Hangar, Invalid, Web};
 use crate::policy::{Policy, Rung, RungLimits};
 
 /// How long a server may be believed alive after Hangar was last read.
@@ -33,9 +33,9 @@ impl Raw {
         checks.paths(&self);
         match hangar {
             Some(hangar) if checks.faults.is_empty() => {
-                let Self { prometheus, storage, web, log, policy, .. } = self;
+                let Self { prometheus, alertmanager, storage, web, log, policy, .. } = self;
                 let web = Web { listen_address: web.listen_address, principals };
-                let mut config = Config { hangar, prometheus, storage, web, log, policy, warnings: checks.warnings };
+                let mut config = Config { hangar, prometheus, alertmanager, storage, web, log, policy, warnings: checks.warnings };
                 let more = doubts(&config);
                 config.warnings.extend(more);
                 Ok(config)
@@ -89,6 +89,7 @@ impl Checks {
             instance,
             api_key: h.api_key_file.clone(),
             log_file: h.log_file.clone(),
+            events: h.events,
             poll_interval: h.poll_interval,
             request_timeout: h.request_timeout,
             start_timeout: h.start_timeout,
@@ -200,6 +201,11 @@ impl Checks {
                 Err(e) => self.warn("hangar.log_file", format_args!("{} cannot be read yet: {e}", log.display())),
             }
         }
+        for (section, access) in [("prometheus.http", &raw.prometheus.http), ("alertmanager.http", &raw.alertmanager.http)] {
+            for (key, text) in access.faults() {
+                self.fault(format!("{section}.{key}"), text);
+            }
+        }
         if fs::metadata(&raw.storage.path).is_ok_and(|m| !m.is_dir()) {
             self.fault("storage.path", format!("{} is not a directory", raw.storage.path.display()));
         }
@@ -229,7 +235,7 @@ fn doubts(config: &Config) -> Vec<String> {
 /// Whether it is doubtful, the setting, and why.
 pub(super) type Doubt = (bool, &'static str, String);
 
-fn hangar_doubts(config: &Config) -> [Doubt; 5] {
+fn hangar_doubts(config: &Config) -> [Doubt; 6] {
     let Config { hangar: h, web, .. } = config;
     let host = h.url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     let loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
@@ -255,6 +261,11 @@ fn hangar_doubts(config: &Config) -> [Doubt; 5] {
             h.start_timeout < SignedDuration::from_secs(30),
             "hangar.start_timeout",
             "below 30s, which Hangar gives a hung upstream: a start cut off earlier may still have happened".to_owned(),
+        ),
+        (
+            h.events == Events::On && h.log_file.is_some(),
+            "hangar.events",
+            "an open event stream makes Hangar exit 1 on SIGTERM, and the log tells more".to_owned(),
         ),
         (!web.listen_address.ip().is_loopback(), "web.listen_address", "not loopback: other machines can read what it shows".to_owned()),
     ]

@@ -6,6 +6,7 @@ use std::sync::{PoisonError, RwLock};
 use jiff::Timestamp;
 use tokio::sync::Notify;
 
+use super::fusion::Said;
 use crate::metrics::{Metrics, OpenIncident};
 use crate::observe::board::Board;
 use crate::policy::{History, Hold, HoldOrder, Phase, Plan, Snapshot, Standing};
@@ -21,10 +22,12 @@ pub struct Live {
     pub read_at: Option<Timestamp>,
     pub process_start: Option<Timestamp>,
     pub version: Option<(u32, u32, u32)>,
+    /// What each source says of why a server is dead, where they disagree.
+    pub disagreements: BTreeMap<String, Said>,
 }
 
 impl Live {
-    pub(super) fn new(plan: &Plan, snapshot: &Snapshot, history: &History, board: &Board) -> Self {
+    pub(super) fn new(plan: &Plan, snapshot: &Snapshot, history: &History, board: &Board, disagreements: BTreeMap<String, Said>) -> Self {
         Self {
             standings: plan.standings.clone(),
             orders: history.orders.values().cloned().collect(),
@@ -34,6 +37,7 @@ impl Live {
             read_at: board.read_at(),
             process_start: board.process_start(),
             version: board.version(),
+            disagreements,
         }
     }
 
@@ -81,6 +85,12 @@ impl Share {
     #[must_use]
     pub fn get(&self) -> Live {
         self.live.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// When Hangar's process began, as it tells itself.
+    #[must_use]
+    pub fn process_start(&self) -> Option<Timestamp> {
+        self.live.read().unwrap_or_else(PoisonError::into_inner).process_start
     }
 
     /// Hangar's metrics were read once.

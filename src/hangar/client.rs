@@ -1,5 +1,7 @@
 //! The HTTP client. Every call is bounded in time and size, is sent once, and says what may have happened.
 
+mod events;
+
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -13,6 +15,7 @@ use super::auth::{AuthGuard, AuthMemory, AuthState, Clock, Verdict};
 use super::fault::{CallError, Fault, chain, clean_to};
 use crate::observe::metrics_text::{Collector, MetricsReading};
 use crate::policy::valid_server_id;
+pub use events::Socket;
 
 /// Uvicorn closes idle connections after 5 s; one that it is just closing would lose a start.
 const POOL_IDLE: Duration = Duration::from_secs(3);
@@ -76,14 +79,14 @@ impl HangarClient {
             let path = format!("{}/", base.path());
             base.set_path(&path);
         }
-        let http = RwLock::new(dial(&base, &settings)?);
+        let http = RwLock::new(dial(&base, &settings, Http::Any)?);
         let auth = AuthGuard::new(&settings.instance, settings.api_key_file.clone(), memory, Arc::clone(&clock));
         Ok(Self { base, settings, auth, clock, http })
     }
 
     /// Drops every connection: this and all later calls dial anew. Calls under way keep theirs to their end.
     pub fn redial(&self) -> Result<(), SettingsError> {
-        let fresh = dial(&self.base, &self.settings)?;
+        let fresh = dial(&self.base, &self.settings, Http::Any)?;
         *self.http.write().unwrap_or_else(PoisonError::into_inner) = fresh;
         Ok(())
     }
@@ -266,8 +269,16 @@ impl Call {
     }
 }
 
+/// Which HTTP is spoken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Http {
+    Any,
+    /// An upgrade to WebSocket exists in HTTP/1.1 only.
+    One,
+}
+
 /// No redirects (they would carry the key along), no proxy from the environment, no second sending.
-fn dial(base: &Url, settings: &Settings) -> Result<reqwest::Client, SettingsError> {
+fn dial(base: &Url, settings: &Settings, http: Http) -> Result<reqwest::Client, SettingsError> {
     let mut builder = reqwest::Client::builder()
         .user_agent(concat!("hangar-medic/", env!("CARGO_PKG_VERSION")))
         .redirect(reqwest::redirect::Policy::none())
@@ -276,6 +287,9 @@ fn dial(base: &Url, settings: &Settings) -> Result<reqwest::Client, SettingsErro
         .pool_idle_timeout(POOL_IDLE)
         // Ends before the call's own time-out, so that a connection never made is told from an answer never given.
         .connect_timeout(CONNECT_MAX.min(settings.request_timeout / 4 * 3));
+    if http == Http::One {
+        builder = builder.http1_only();
+    }
     if base.scheme() == "http" {
         // A minimal container may hold no CA certificates, which plain HTTP does not need.
         builder = builder.tls_certs_only([]);

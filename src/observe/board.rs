@@ -6,10 +6,11 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::log::classify::ServerState;
 use super::metrics_text::{MetricsReading, ServerSample};
+use super::{events, silences};
 use crate::hangar::{AuthState, Group, ServerDetail, parse_version};
 use crate::policy::{
-    Auth, GroupReading, HangarReading, History, LogReading, Policy, Provenance, RestReading, ServerReading, Snapshot, Source, State,
-    suspect,
+    Auth, GroupReading, HangarReading, History, LogReading, Policy, Provenance, Reason, RestReading, ServerReading, Snapshot, Source,
+    State, StopReason, Unasked, suspect,
 };
 
 /// What is kept of one server that any source has named.
@@ -23,6 +24,17 @@ struct Entry {
     rest_outdated: bool,
     rest_failed_at: Option<Timestamp>,
     group: Option<GroupReading>,
+    event: Option<Event>,
+    given_up_at: Option<Timestamp>,
+    not_cold_since: Option<Timestamp>,
+}
+
+/// What Hangar's events told last of a server.
+#[derive(Debug, Clone, Copy)]
+struct Event {
+    at: Timestamp,
+    /// Its death, and when that was.
+    dead: Option<(Reason, Timestamp)>,
 }
 
 impl Entry {
@@ -50,6 +62,9 @@ pub struct Board {
     log: Option<BTreeMap<String, LogReading>>,
     groups_read: bool,
     stale_after: SignedDuration,
+    silences: silences::Heard,
+    /// Where Alertmanager is asked: what may be done while it cannot be, and the age at which its silences are unknown.
+    asks_alertmanager: Option<(Unasked, SignedDuration)>,
 }
 
 impl Board {
@@ -57,6 +72,12 @@ impl Board {
     #[must_use]
     pub fn new(stale_after: SignedDuration) -> Self {
         Self { stale_after, ..Self::default() }
+    }
+
+    /// With an Alertmanager: silences older than `stale_after` are unknown, and then only `unasked` is done.
+    #[must_use]
+    pub fn asking_alertmanager(self, unasked: Unasked, stale_after: SignedDuration) -> Self {
+        Self { asks_alertmanager: Some((unasked, stale_after)), ..self }
     }
 
     /// A good read of Hangar's metrics. Returns whether its process is another one than before.
@@ -78,11 +99,18 @@ impl Board {
             if !named.contains_key(id) {
                 entry.rest_outdated |= entry.moved(&ServerSample::default());
                 entry.sample = ServerSample::default();
+                entry.not_cold_since = None;
             }
         }
         while let Some((id, sample)) = named.pop_first() {
             let entry = self.servers.entry(id.clone()).or_default();
             let changed = entry.moved(&sample);
+            let given_up = |sample: &ServerSample| sample.stops.get(&StopReason::MaxRetriesExceeded).copied().unwrap_or(0);
+            if entry.since.is_some() && given_up(&sample) > given_up(&entry.sample) {
+                entry.given_up_at = Some(at);
+            }
+            let cold = matches!(sample.gauge, None | Some(State::Cold));
+            entry.not_cold_since = if cold { None } else { entry.not_cold_since.or(Some(at)) };
             if changed || entry.since.is_none() || sample.starting {
                 entry.since = Some(at);
             }
@@ -124,6 +152,8 @@ impl Board {
         }
         let starting = reading.state == State::Initializing;
         entry.initializing_since = starting.then(|| entry.initializing_since.unwrap_or(reading.at));
+        let up = reading.state == State::Ready && reading.alive;
+        entry.event = entry.event.filter(|event| !(up && reading.at > event.at));
         entry.rest = Some(reading);
         entry.rest_not_found = false;
         entry.rest_outdated = false;
@@ -145,8 +175,8 @@ impl Board {
         self.servers.entry(id.to_owned()).or_default().rest_failed_at = Some(at);
     }
 
-    /// Something was sent to this server: what REST said before says nothing any more.
-    pub fn acted_on(&mut self, id: &str) {
+    /// Something was sent to this server, or is heard of it: what REST said before says nothing any more.
+    pub fn news_of(&mut self, id: &str) {
         if let Some(entry) = self.servers.get_mut(id) {
             entry.rest_outdated = true;
         }
@@ -179,14 +209,48 @@ impl Board {
         self.rest(id, reading);
     }
 
+    /// One of Hangar's events. They come in any order, and late: an older one than the last says nothing.
+    /// Returns whether it may be a new death.
+    pub fn event(&mut self, told: &events::Told) -> bool {
+        let entry = self.servers.entry(told.mcp_server.clone()).or_default();
+        if entry.event.is_some_and(|last| told.at < last.at) {
+            return false;
+        }
+        let dead = match told.what {
+            events::What::Dead(reason) => Some((reason, told.at)),
+            events::What::NotDead | events::What::Degraded => None,
+            // It says neither how the server is now nor that it is any better.
+            events::What::Stopped(_) | events::What::CheckFailed => entry.event.and_then(|last| last.dead),
+        };
+        entry.event = Some(Event { at: told.at, dead });
+        // A REST answer from before the event cannot know of it.
+        entry.rest_outdated |= entry.rest.as_ref().is_some_and(|rest| rest.at <= told.at);
+        !matches!(told.what, events::What::NotDead | events::What::Degraded)
+    }
+
+    /// The event stream was interrupted, or dropped something: what it told may have been undone unheard.
+    pub fn events_lost(&mut self) {
+        for entry in self.servers.values_mut() {
+            entry.event = None;
+        }
+    }
+
+    /// What Alertmanager says of silences.
+    pub fn silences(&mut self, update: silences::Update, now: Timestamp) {
+        self.silences.hear(update, now);
+    }
+
     /// What the log says against each server at its end; its silence about the others says something too from now on.
-    /// Returns whether a death is new.
-    pub fn log(&mut self, servers: &[ServerState]) -> bool {
+    /// `hash` gives the hash of a line. Returns the servers of which it tells a new death.
+    pub fn log(&mut self, servers: &[ServerState], hash: &dyn Fn(&ServerState) -> Option<String>) -> Vec<String> {
         let before = self.log.take().unwrap_or_default();
-        let now: BTreeMap<String, LogReading> = servers.iter().map(|s| (s.mcp_server.clone(), log_reading(s))).collect();
-        let fresh = now.iter().any(|(id, reading)| reading.dead.is_some() && before.get(id).is_none_or(|b| b.dead != reading.dead));
+        let reading = |s: &ServerState| log_reading(s, before.get(&s.mcp_server), hash);
+        let now: BTreeMap<String, LogReading> = servers.iter().map(|s| (s.mcp_server.clone(), reading(s))).collect();
+        let died =
+            |(id, reading): &(&String, &LogReading)| reading.dead.is_some() && before.get(*id).is_none_or(|b| b.dead != reading.dead);
+        let died = now.iter().filter(died).map(|(id, _)| id.clone()).collect();
         self.log = Some(now);
-        fresh
+        died
     }
 
     /// What the log says of this server; `None` where no log is read.
@@ -248,17 +312,22 @@ impl Board {
         // When the wait is over one try is made, and its answer decides again.
         hangar.auth_refused = auth.auth == Auth::Refused && auth.until.is_none_or(|until| now < until);
         hangar.auth_refused_until = auth.until;
+        hangar.silences_unknown = self.asks_alertmanager.and_then(|(unasked, stale_after)| {
+            // Before the first answer nobody knows whether a person is at work.
+            let unasked = if self.silences.is_awaited() { Unasked::Hold } else { unasked };
+            (!self.silences.is_known(stale_after, now)).then_some(unasked)
+        });
         let subjects = self.suspects.iter().chain(history.open.keys()).chain(history.orders.keys());
         let ids: BTreeSet<&String> = subjects.collect();
-        let servers = ids.into_iter().map(|id| (id.clone(), self.reading(id))).collect();
+        let servers = ids.into_iter().map(|id| (id.clone(), self.reading(id, now))).collect();
         Snapshot { known: self.servers.len(), hangar, servers, ..Snapshot::default() }
     }
 
-    fn reading(&self, id: &str) -> ServerReading {
+    fn reading(&self, id: &str, now: Timestamp) -> ServerReading {
         let log = self.log_of(id);
-        self.servers
-            .get(id)
-            .map_or_else(|| ServerReading { log: log.clone(), ..ServerReading::default() }, |entry| reading_of(entry, log.clone()))
+        let unnamed = || ServerReading { log: log.clone(), ..ServerReading::default() };
+        let reading = self.servers.get(id).map_or_else(unnamed, |entry| reading_of(entry, log.clone()));
+        ServerReading { silenced: self.silences.of(id, now), ..reading }
     }
 }
 
@@ -267,8 +336,13 @@ fn is_down(reading: &RestReading) -> bool {
     reading.state == State::Ready && !reading.alive && reading.mode == "subprocess"
 }
 
-fn log_reading(state: &ServerState) -> LogReading {
-    let provenance = Provenance { source: Source::Log, at: state.at, file: state.file.to_string(), offset: Some(state.offset) };
+fn log_reading(state: &ServerState, before: Option<&LogReading>, hash: &dyn Fn(&ServerState) -> Option<String>) -> LogReading {
+    let mut provenance = Provenance { file: state.file.to_string(), offset: Some(state.offset), ..Provenance::of(Source::Log, state.at) };
+    let known = before.and_then(|b| b.dead.as_ref()).map(|(_, p)| p).filter(|p| p.file == provenance.file && p.offset == provenance.offset);
+    provenance.line_sha256 = match known {
+        Some(known) => known.line_sha256.clone(),
+        None => state.dead.and_then(|_| hash(state)),
+    };
     LogReading {
         dead: state.dead.map(|reason| (reason, provenance)),
         capability_blocked: state.capability_blocked_since_start,
@@ -288,7 +362,11 @@ fn reading_of(entry: &Entry, log: Option<LogReading>) -> ServerReading {
         rest_not_found: entry.rest_not_found,
         rest_outdated: entry.rest_outdated,
         rest_failed_at: entry.rest_failed_at,
+        events: entry.event.and_then(|event| event.dead).map(|(reason, at)| (reason, Provenance::of(Source::Events, at))),
+        given_up_at: entry.given_up_at,
+        not_cold_since: entry.not_cold_since,
         log,
         group: entry.group.clone(),
+        silenced: None,
     }
 }

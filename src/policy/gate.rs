@@ -13,7 +13,7 @@ use super::matrix::OWN_ROLE;
 use super::reason::Reason;
 use super::record::HoldCause;
 use super::seen::Seen;
-use super::snapshot::{ServerReading, Snapshot};
+use super::snapshot::{ServerReading, Snapshot, Unasked};
 use super::when::after;
 
 /// Hangar's group recovery worker exists since this version.
@@ -66,7 +66,11 @@ impl Gate<'_> {
     /// What stops an incident whatever the next rung is.
     #[must_use]
     pub fn before_deciding(&self, incident: &Incident, seen: &Seen) -> Option<Braked> {
-        self.draining().or_else(|| self.order(incident)).or_else(|| self.blind()).or_else(|| self.hangar_at_work(seen))
+        self.draining()
+            .or_else(|| self.order(incident))
+            .or_else(|| self.silenced(incident))
+            .or_else(|| self.blind())
+            .or_else(|| self.hangar_at_work(seen))
     }
 
     /// What stops this rung at this server, before the storm is asked.
@@ -75,7 +79,7 @@ impl Gate<'_> {
         if rung.only_looks() {
             return None;
         }
-        self.backoff(server, seen).or_else(|| self.group_recovery(incident, server))
+        self.silences_unknown(rung).or_else(|| self.backoff(server, seen)).or_else(|| self.group_recovery(incident, server))
     }
 
     /// What stops after the storm.
@@ -139,6 +143,22 @@ impl Gate<'_> {
         let order = self.history.orders.get(&incident.mcp_server)?;
         let hold = if order.cause == HoldCause::TookHangarDown { Hold::ApprovalNeeded } else { Hold::StoppedDeliberately };
         Some(Braked::new(hold, None, order.why.clone()))
+    }
+
+    /// A silence on one of our alerts for this server says that a person is at work on it. What is under way is finished.
+    fn silenced(&self, incident: &Incident) -> Option<Braked> {
+        let silenced = self.snapshot.servers.get(&incident.mcp_server)?.silenced.as_ref().filter(|s| self.now < s.until)?;
+        Some(Braked::new(Hold::Silenced, Some(silenced.until), format!("a person is at work: {}", silenced.what)))
+    }
+
+    fn silences_unknown(&self, rung: Rung) -> Option<Braked> {
+        let (holds, which) = match self.snapshot.hangar.silences_unknown? {
+            Unasked::Act => return None,
+            Unasked::Narrow => (!rung.self_service(), "only rungs 0 to 2 are done"),
+            Unasked::Hold => (true, "nothing is done but looking"),
+        };
+        let why = format!("Alertmanager cannot be asked whether a person is at work: {which}");
+        holds.then(|| Braked::new(Hold::Silenced, None, why))
     }
 
     fn blind(&self) -> Option<Braked> {

@@ -12,7 +12,7 @@ use super::ladder::Rung;
 use super::limits::{Mode, Policy};
 use super::reason::{Provenance, Reason, Source};
 use super::record::{Body, Closed, HoldCause, Outcome, Receipt};
-use super::seen::{Seen, reason};
+use super::seen::{Seen, long_not_working, reason};
 use super::snapshot::{ServerReading, Snapshot, State, StopReason};
 use super::stops::{STOP_COUNTED, deliberate_stop, our_stops, risen};
 use super::symptom::Symptom;
@@ -148,11 +148,16 @@ fn ill(
         Seen::Down if blocked => Some((Symptom::TransportEof, told, provenance)),
         Seen::Down => {
             let at = server.rest.as_ref().map_or(now, |r| r.at);
-            Some((Symptom::TransportEof, Reason::Crashed, Some(Provenance { source: Source::Rest, at, file: String::new(), offset: None })))
+            Some((Symptom::TransportEof, Reason::Crashed, Some(Provenance::of(Source::Rest, at))))
         }
         Seen::NotSeenHealthy => when_up(Symptom::ServerNotSeenHealthy),
-        Seen::Degraded(since) if now.duration_since(*since) > policy.degraded_too_long_after => when_up(Symptom::ServerDegradedTooLong),
-        Seen::Initializing(since) if now.duration_since(*since) > policy.stuck_starting_after => when_up(Symptom::ServerStuckStarting),
+        // Retried or started again and again counts too: then no single try lasts, and nothing works all the same.
+        Seen::Degraded(since) if now.duration_since(*since) > policy.degraded_too_long_after || long_not_working(policy, server, now) => {
+            when_up(Symptom::ServerDegradedTooLong)
+        }
+        Seen::Initializing(since) if now.duration_since(*since) > policy.stuck_starting_after || long_not_working(policy, server, now) => {
+            when_up(Symptom::ServerStuckStarting)
+        }
         Seen::Degraded(_) | Seen::Initializing(_) | Seen::Healthy | Seen::Cold | Seen::Gone | Seen::Unknown => None,
     }
 }

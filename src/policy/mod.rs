@@ -44,9 +44,10 @@ pub use record::{Body, Closed, HoldCause, Outcome, Receipt, Record};
 pub use recovery_metrics::{RecoveryFold, RecoveryMetrics};
 pub use report::{BreakGlass, Escalation, Refusal, RefusalCode, Report};
 pub use request::{REQUEST_WAITS_MAX, REQUESTS_MAX, Request, RequestAsk, RequestEnd, RequestVerdict, judge};
-pub use seen::{Seen, seen, suspect};
+pub use seen::{Seen, disagree, seen, suspect, told};
 pub use snapshot::{
-    Auth, DeadBlock, GroupReading, HangarReading, LogReading, RestReading, ServerReading, Snapshot, State, StopReason, Stops,
+    Auth, DeadBlock, GroupReading, HangarReading, LogReading, RestReading, ServerReading, Silenced, Snapshot, State, StopReason, Stops,
+    Unasked,
 };
 pub use symptom::Symptom;
 pub use words::UnknownWord;

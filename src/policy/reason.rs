@@ -59,4 +59,15 @@ pub struct Provenance {
     /// For the log: byte offset of the line in that file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offset: Option<u64>,
+    /// For the log: SHA-256 of the line without its newline, in hex, where the line could be read again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line_sha256: Option<String>,
+}
+
+impl Provenance {
+    /// Of a source that is no file.
+    #[must_use]
+    pub const fn of(source: Source, at: Timestamp) -> Self {
+        Self { source, at, file: String::new(), offset: None, line_sha256: None }
+    }
 }

@@ -110,6 +110,13 @@ fn not_seen_healthy(policy: &Policy, server: &ServerReading, now: Timestamp) -> 
     server.last_healthy.is_some_and(|at| now.duration_since(at) > policy.not_seen_healthy_after)
 }
 
+/// Neither cold nor seen working for the bound (the runbook's condition), whatever the state says: dead, retried or starting.
+#[must_use]
+pub fn long_not_working(policy: &Policy, server: &ServerReading, now: Timestamp) -> bool {
+    let past = |at: Timestamp| now.duration_since(at) > policy.not_seen_healthy_after;
+    server.not_cold_since.is_some_and(past) && server.last_healthy.is_none_or(past)
+}
+
 /// Whether a server outside any incident is worth a REST read or a judgement at all. Cheap: runs for every server.
 #[must_use]
 pub fn suspect(policy: &Policy, server: &ServerReading, now: Timestamp) -> bool {
@@ -119,52 +126,78 @@ pub fn suspect(policy: &Policy, server: &ServerReading, now: Timestamp) -> bool 
         Some(State::Ready) => {
             not_seen_healthy(policy, server, now) || server.rest.as_ref().is_some_and(|r| !r.alive && r.mode == "subprocess")
         }
-        Some(State::Degraded) => now.duration_since(since) > policy.degraded_too_long_after,
-        Some(State::Initializing) => now.duration_since(since) > policy.stuck_starting_after,
+        Some(State::Degraded) => now.duration_since(since) > policy.degraded_too_long_after || long_not_working(policy, server, now),
+        Some(State::Initializing) => now.duration_since(since) > policy.stuck_starting_after || long_not_working(policy, server, now),
         Some(State::Cold) | None => false,
     }
 }
 
-/// The reason that all sources give together, and which of them gave it. REST before the log before the stop counter;
-/// a capability block that any of them tells wins, since it is the one that forbids acting.
+/// Clocks and the order of writing differ by this much at most between Hangar's gauges, log, events and REST answers.
+const SAME_MOMENT: SignedDuration = SignedDuration::from_secs(1);
+
+/// What each source says of why the server is dead now, the nearest to Hangar first: REST, events, the log. What is older
+/// than the last time it worked, or than the death that REST dates, speaks of an earlier death and is left out.
+#[must_use]
+pub fn told(server: &ServerReading) -> Vec<(Reason, Provenance)> {
+    let dead = server.rest.as_ref().filter(|_| !server.rest_outdated).and_then(|rest| Some((rest, rest.dead.as_ref()?)));
+    let since = dead.and_then(|(_, dead)| dead.since);
+    let from_rest = dead.map(|(rest, dead)| (dead.reason, Provenance::of(Source::Rest, dead.since.unwrap_or(rest.at))));
+    let of_this_death = |(_, provenance): &(Reason, Provenance)| {
+        let begun = server.last_healthy.max(since);
+        begun.is_none_or(|begun| begun.duration_since(provenance.at) <= SAME_MOMENT)
+    };
+    let from_log = server.log.as_ref().and_then(|log| log.dead.clone());
+    let others = [server.events.clone(), from_log].into_iter().flatten().filter(of_this_death);
+    from_rest.into_iter().chain(others).collect()
+}
+
+/// Whether sources give different reasons for one death. One that does not know does not disagree.
+#[must_use]
+pub fn disagree(told: &[(Reason, Provenance)]) -> bool {
+    let mut known = told.iter().map(|(reason, _)| *reason).filter(|reason| *reason != Reason::Unknown);
+    known.next().is_some_and(|first| known.any(|other| other != first))
+}
+
+/// The reason that all sources give together, and which of them gave it. Where they differ the stricter wins; a capability
+/// block since the last completed start wins whoever tells it, since it is the one that forbids acting.
 #[must_use]
 pub fn reason(snapshot: &Snapshot, server: &ServerReading, now: Timestamp) -> (Reason, Option<Provenance>) {
-    let current = server.rest.as_ref().filter(|_| !server.rest_outdated);
-    let from_rest = current.and_then(|rest| {
-        let dead = rest.dead.as_ref()?;
-        Some((dead.reason, provenance(Source::Rest, dead.since.unwrap_or(rest.at))))
-    });
-    let from_log = server.log.as_ref().and_then(|log| log.dead.clone());
-    let given_up = server.stops.get(&StopReason::MaxRetriesExceeded).is_some_and(|n| *n > 0);
-    // A counter proves a give-up at some time, not that it is why the server is dead now: it serves only
-    // beside a log, which would tell of a capability block.
-    let from_counter =
-        (given_up && server.log.is_some()).then(|| (Reason::GivenUp, provenance(Source::Metrics, snapshot.hangar.read_at.unwrap_or(now))));
-    if let Some(blocked) = blocked(server.log.as_ref(), from_rest.as_ref(), from_log.as_ref(), now) {
+    if let Some(blocked) = blocked(server, now) {
         return (Reason::CapabilityBlocked, Some(blocked));
     }
-    [from_rest, from_log, from_counter]
-        .into_iter()
-        .flatten()
-        .find(|(reason, _)| *reason != Reason::Unknown)
-        .map_or((Reason::Unknown, None), |(reason, provenance)| (reason, Some(provenance)))
-}
-
-fn blocked(
-    log: Option<&LogReading>,
-    from_rest: Option<&(Reason, Provenance)>,
-    from_log: Option<&(Reason, Provenance)>,
-    now: Timestamp,
-) -> Option<Provenance> {
-    let told = [from_rest, from_log].into_iter().flatten().find(|(reason, _)| *reason == Reason::CapabilityBlocked);
-    match told {
-        Some((_, provenance)) => Some(provenance.clone()),
-        None => log.filter(|l| l.capability_blocked).map(|_| provenance(Source::Log, now)),
+    let strictest = told(server).into_iter().reduce(|a, b| if b.0.strictness() > a.0.strictness() { b } else { a });
+    match strictest {
+        Some((Reason::Unknown, _)) => (Reason::Unknown, None),
+        Some((reason, provenance)) => (reason, Some(provenance)),
+        None => by_counter(snapshot, server, now).map_or((Reason::Unknown, None), |p| (Reason::GivenUp, Some(p))),
     }
 }
 
-fn provenance(source: Source, at: Timestamp) -> Provenance {
-    Provenance { source, at, file: String::new(), offset: None }
+/// The counter of given-up servers proves that it was given up at some time, not that it is why it is dead now: it serves
+/// only where nothing else tells, and where a log is read that would tell a capability block.
+fn by_counter(snapshot: &Snapshot, server: &ServerReading, now: Timestamp) -> Option<Provenance> {
+    let counted = server.stops.get(&StopReason::MaxRetriesExceeded).is_some_and(|n| *n > 0);
+    let worked_since = server.given_up_at.is_some_and(|at| server.last_healthy.is_some_and(|healthy| healthy > at));
+    let at = server.given_up_at.or(snapshot.hangar.read_at).unwrap_or(now);
+    (counted && server.log.is_some() && !worked_since).then(|| Provenance::of(Source::Metrics, at))
+}
+
+fn blocked(server: &ServerReading, now: Timestamp) -> Option<Provenance> {
+    let current = server.rest.as_ref().filter(|_| !server.rest_outdated);
+    let from_rest = current.and_then(|rest| Some((rest.dead.as_ref()?.reason, rest.dead.as_ref()?.since.unwrap_or(rest.at))));
+    if let Some((_, at)) = from_rest.filter(|(reason, _)| *reason == Reason::CapabilityBlocked) {
+        return Some(Provenance::of(Source::Rest, at));
+    }
+    let from_log = server.log.as_ref().and_then(|log| log.dead.as_ref());
+    // A start that completed afterwards was no blocked one.
+    let since_it_worked = |at: Timestamp| server.last_healthy.is_none_or(|healthy| healthy.duration_since(at) <= SAME_MOMENT);
+    let blocks = |(reason, told): &&(Reason, Provenance)| *reason == Reason::CapabilityBlocked && since_it_worked(told.at);
+    let told = [server.events.as_ref(), from_log].into_iter().flatten().find(blocks);
+    if let Some((_, provenance)) = told {
+        return Some(provenance.clone());
+    }
+    let stands = |l: &&LogReading| l.capability_blocked && l.dead.as_ref().is_none_or(|(_, told)| since_it_worked(told.at));
+    server.log.as_ref().filter(stands).map(|_| Provenance::of(Source::Log, now))
 }
 
 /// How long a failed REST read is left alone before the next try.

@@ -117,8 +117,37 @@ pub struct ServerReading {
     pub rest_outdated: bool,
     /// The last REST read of this server failed then; it is not repeated at once.
     pub rest_failed_at: Option<Timestamp>,
+    /// The death that Hangar's events told last, if none of them undid it.
+    pub events: Option<(Reason, Provenance)>,
+    /// When `stops{max_retries_exceeded}` was seen to rise; `None` if it stood there from our first look on.
+    pub given_up_at: Option<Timestamp>,
+    /// Since when the gauge shows anything but cold.
+    pub not_cold_since: Option<Timestamp>,
     pub log: Option<LogReading>,
     pub group: Option<GroupReading>,
+    /// A silence that speaks of this server is active.
+    pub silenced: Option<Silenced>,
+}
+
+/// An active Alertmanager silence on an alert of ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Silenced {
+    /// When it ends.
+    pub until: Timestamp,
+    /// Its id, its author and comment, made fit for a log line.
+    pub what: String,
+}
+
+words! {
+    /// What may be done while Alertmanager cannot be asked for silences.
+    pub enum Unasked as "word" {
+        /// The rungs that a session may do for itself: 0 to 2.
+        Narrow = "narrow",
+        /// Everything, as without an Alertmanager.
+        Act = "act",
+        /// Only what looks.
+        Hold = "hold",
+    }
 }
 
 words! {
@@ -146,6 +175,8 @@ pub struct HangarReading {
     pub auth_refused: bool,
     /// Hangar answered 403 to a read.
     pub read_forbidden: bool,
+    /// Set while Alertmanager is configured and its silences are not known.
+    pub silences_unknown: Option<Unasked>,
     /// Major, minor, patch.
     pub version: Option<(u32, u32, u32)>,
 }

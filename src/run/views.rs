@@ -10,17 +10,18 @@ use tokio::sync::Notify;
 use crate::attempt_log::{AttemptLog, IncidentState, LogError};
 use crate::clock;
 use crate::config::Config;
-use crate::engine::Share;
+use crate::engine::{Share, blind_spots};
 use crate::hangar::HangarClient;
 use crate::metrics::Metrics;
-use crate::policy::{LadderDocument, Mode, Policy, RecoveryMetrics, ladder_document};
-use crate::server::views::{AttemptView, HangarView, HoldOrderView, IncidentView, StatusView, ViewError, Views, Which};
+use crate::policy::{LadderDocument, Mode, Policy, Provenance, Reason, RecoveryMetrics, ladder_document};
+use crate::server::views::{AttemptView, HangarView, HoldOrderView, IncidentView, SaidView, StatusView, ViewError, Views, Which};
 
 /// The daemon, as its parts tell it.
 pub struct DaemonViews {
     instance: String,
     url: String,
     mode: Mode,
+    reads_log: bool,
     policy: Policy,
     started_at: Timestamp,
     log: Arc<dyn AttemptLog>,
@@ -44,6 +45,7 @@ impl DaemonViews {
             instance: config.hangar.instance.clone(),
             url: config.hangar.url.to_string(),
             mode: config.policy.mode,
+            reads_log: config.hangar.log_file.is_some(),
             policy: config.policy.clone(),
             started_at: clock::now(),
             log,
@@ -55,7 +57,15 @@ impl DaemonViews {
     }
 
     fn view(&self, incident: &crate::policy::Incident) -> IncidentView {
-        IncidentView::new(incident, self.live.get().standings.get(&incident.mcp_server))
+        let live = self.live.get();
+        let mut view = IncidentView::new(incident, live.standings.get(&incident.mcp_server));
+        if incident.closed.is_none()
+            && let Some(said) = live.disagreements.get(&incident.mcp_server)
+        {
+            let word = |(reason, provenance): &(Reason, Provenance)| SaidView { reason: *reason, provenance: provenance.clone() };
+            view.sources_disagree = said.iter().map(word).collect();
+        }
+        view
     }
 }
 
@@ -87,6 +97,7 @@ impl Views for DaemonViews {
                 last_read_at: live.read_at,
                 process_start_time: live.process_start,
                 auth: self.client.auth_state().auth,
+                cannot_see: blind_spots(live.version, self.reads_log).into_iter().map(str::to_owned).collect(),
             },
             known_servers: live.known,
             incidents_open: live.incidents_open,

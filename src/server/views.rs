@@ -31,6 +31,17 @@ pub struct IncidentView {
     pub attempts: Vec<String>,
     pub evidence: Option<BTreeMap<String, Value>>,
     pub next_retry_at: Option<Timestamp>,
+    /// What each source says of the reason, where they differ; the stricter one is acted on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sources_disagree: Vec<SaidView>,
+}
+
+/// One source's word on why a server is dead.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SaidView {
+    pub reason: Reason,
+    #[serde(flatten)]
+    pub provenance: Provenance,
 }
 
 impl IncidentView {
@@ -60,6 +71,7 @@ impl IncidentView {
             attempts: incident.attempts.iter().map(|a| a.attempt_id.clone()).collect(),
             evidence,
             next_retry_at: standing.next_retry_at,
+            sources_disagree: Vec::new(),
         }
     }
 
@@ -167,6 +179,9 @@ pub struct HangarView {
     pub last_read_at: Option<Timestamp>,
     pub process_start_time: Option<Timestamp>,
     pub auth: Auth,
+    /// What cannot be seen of this version of Hangar, in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cannot_see: Vec<String>,
 }
 
 /// A stop that is respected.

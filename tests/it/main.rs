@@ -16,5 +16,6 @@ mod hangar;
 mod log;
 mod playbook;
 mod policy;
+mod seeing;
 mod server;
 mod support;

@@ -60,6 +60,7 @@ impl Views for Fake {
             started_at: "2026-11-30T15:00:00Z".parse().unwrap(),
             ready: true,
             hangar: HangarView {
+                cannot_see: Vec::new(),
                 url: "http://h:8000".into(),
                 version: Some("2.34.4".into()),
                 reachable: true,

@@ -1,8 +1,9 @@
 //! Answers as documented at <https://prometheus.io/docs/prometheus/latest/querying/api/>.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use hangar_medic::observe::prometheus::{PrometheusSource, Settings, Unknown};
+use hangar_medic::observe::prometheus::{PrometheusSample, PrometheusSource, Settings, Unknown};
 use hangar_medic::policy::State;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -13,8 +14,10 @@ const NOW: i64 = 1_796_052_100;
 
 fn source(stub: &Stub) -> PrometheusSource {
     let settings = Settings {
-        url: stub.url.clone(),
+        url: stub.url.parse().unwrap(),
         instance: "hangar-1:8000".to_owned(),
+        selector: Some("job=\"h\"".to_owned()),
+        http: hangar_medic::config::HttpAccess::default(),
         timeout: Duration::from_millis(300),
         stale_after: SignedDuration::from_secs(45),
         max_body: 100_000,
@@ -41,6 +44,7 @@ fn prometheus(state: Value, scraped: &'static str) -> Stub {
                 }
                 "mcp_hangar_mcp_server_last_healthy_timestamp_seconds" => vector(&[("mcp_server", "a", "1796052054.25")]),
                 "up" => vector(&[]),
+                "ALERTS" => vector(&[("mcp_server", "a", "1")]),
                 "count" => vector(&[("instance", "127.0.0.1:8000", "1")]),
                 other => panic!("{other}"),
             },
@@ -48,8 +52,8 @@ fn prometheus(state: Value, scraped: &'static str) -> Stub {
     })
 }
 
-async fn read(stub: &Stub) -> Result<std::collections::BTreeMap<String, hangar_medic::observe::prometheus::PrometheusSample>, Unknown> {
-    source(stub).read(Timestamp::from_second(NOW).unwrap()).await
+async fn read(stub: &Stub) -> Result<BTreeMap<String, PrometheusSample>, Unknown> {
+    source(stub).read(Timestamp::from_second(NOW).unwrap()).await.map(|reading| reading.servers)
 }
 
 #[tokio::test]
@@ -60,7 +64,9 @@ async fn fresh_series_give_state_and_last_healthy() {
     assert_eq!(servers["a"].state, Some(State::Dead));
     assert_eq!(servers["a"].last_healthy, Some("2026-11-30T15:20:54.25Z".parse().unwrap()));
     assert_eq!((servers["b"].state, servers["b"].last_healthy), (None, None), "NaN is no state");
-    assert!(stub.lines()[0].contains("%7Binstance%3D%22hangar-1%3A8000%22%7D"), "{:?}", stub.lines());
+    let selected = "%7Binstance%3D%22hangar-1%3A8000%22%2Cjob%3D%22h%22%7D";
+    assert!(stub.lines()[0].contains(selected), "{:?}", stub.lines());
+    assert!(stub.lines().iter().all(|l| l.contains("partial_response=false")), "{:?}", stub.lines());
 }
 
 #[tokio::test]
@@ -76,7 +82,10 @@ async fn what_is_stale_empty_or_of_another_instance_is_unknown() {
     let elsewhere = read(&prometheus(vector(&[]), "1")).await.unwrap_err();
     assert_eq!(elsewhere.to_string(), "no series with instance=\"hangar-1:8000\"; there are: 127.0.0.1:8000");
     assert_eq!(read(&Stub::always(reply(200, &vector(&[])))).await, Err(Unknown::Empty));
-    let down = Stub::new(|r| reply(200, &if r.line.contains("query=up") { vector(&[("job", "h", "0")]) } else { vector(&[]) }));
+    let down = Stub::new(|r| {
+        let series = vector(&[("mcp_server", "a", "4")]);
+        reply(200, &if r.line.contains("query=up") { vector(&[("job", "h", "0")]) } else { series })
+    });
     assert_eq!(read(&down).await, Err(Unknown::Down));
 }
 
@@ -85,6 +94,10 @@ async fn an_answer_that_is_not_whole_is_unknown() {
     let mut warned = vector(&[("mcp_server", "a", "2")]);
     warned["warnings"] = json!(["remote read: partial response"]);
     assert_eq!(read(&prometheus(warned, "1796052090")).await, Err(Unknown::Warning("remote read: partial response".to_owned())));
+    let mut remarked = vector(&[("mcp_server", "a", "2")]);
+    remarked["warnings"] = json!(["PromQL warning: bucket label \"le\" is missing", "PromQL info: metric might not be a counter"]);
+    remarked["infos"] = json!(["PromQL info: metric might not be a counter"]);
+    assert_eq!(read(&prometheus(remarked, "1796052090")).await.unwrap()["a"].state, Some(State::Ready));
     let refused = json!({"status": "error", "errorType": "bad_data", "error": "parse error"});
     assert_eq!(read(&Stub::always(reply(400, &refused))).await, Err(Unknown::Refused("bad_data: parse error".to_owned())));
     let scalar = json!({"status": "success", "data": {"resultType": "scalar", "result": [NOW, "1"]}});

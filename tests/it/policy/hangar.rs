@@ -394,7 +394,7 @@ impl Hangar {
 
     pub fn log(&self, id: &str) -> Option<LogReading> {
         let s = self.servers.get(id)?;
-        let provenance = |at| Provenance { source: Source::Log, at, file: "8:1".to_owned(), offset: Some(0) };
+        let provenance = |at| Provenance { source: Source::Log, at, file: "8:1".to_owned(), offset: Some(0), line_sha256: None };
         let undeclared_tools = if s.blocked { vec!["extra".to_owned()] } else { Vec::new() };
         Some(LogReading { dead: s.log_dead.map(|(reason, at)| (reason, provenance(at))), capability_blocked: s.blocked, undeclared_tools })
     }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use hangar_medic::policy::{
     Body, Closed, DeadBlock, GroupReading, HangarReading, History, HoldCause, LogReading, Mode, Outcome, Policy, Provenance, Reason,
-    Receipt, Record, RestReading, Rung, ServerReading, Snapshot, Source, State, Step, StopReason, Stops, Symptom, attempt_id, incident_id,
-    plan,
+    Receipt, Record, RestReading, Rung, ServerReading, Silenced, Snapshot, Source, State, Step, StopReason, Stops, Symptom, Unasked,
+    attempt_id, incident_id, plan,
 };
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
@@ -61,7 +61,7 @@ impl Dice<'_> {
     }
 
     fn provenance(&mut self) -> Provenance {
-        Provenance { source: self.of(Source::ALL), at: self.instant(), file: String::new(), offset: None }
+        Provenance { source: self.of(Source::ALL), at: self.instant(), file: String::new(), offset: None, line_sha256: None }
     }
 
     fn policy(&mut self) -> Policy {
@@ -184,6 +184,10 @@ impl Dice<'_> {
             rest_not_found: self.roll() % 8 == 7,
             rest_outdated: self.roll() % 4 == 3,
             rest_failed_at: self.maybe(Self::instant),
+            events: self.maybe(|dice| (dice.of(Reason::ALL), dice.provenance())),
+            given_up_at: self.maybe(Self::instant),
+            not_cold_since: self.maybe(Self::instant),
+            silenced: if self.roll() % 6 == 5 { Some(Silenced { until: self.instant(), what: String::new() }) } else { None },
             log: self.maybe(|dice| LogReading {
                 dead: dice.maybe(|dice| (dice.of(Reason::ALL), dice.provenance())),
                 capability_blocked: dice.coin(),
@@ -225,6 +229,7 @@ impl Dice<'_> {
             auth_refused_until: self.maybe(Self::instant),
             auth_refused: self.roll() % 6 == 5,
             read_forbidden: self.roll() % 6 == 5,
+            silences_unknown: if self.roll() % 6 == 5 { Some(self.of(Unasked::ALL)) } else { None },
             version: self.maybe(|dice| dice.of(&[(2, 20, 0), (2, 34, 4)])),
         };
         let attempts: Vec<String> = history.open.values().flat_map(|i| &i.attempts).map(|a| a.attempt_id.clone()).collect();

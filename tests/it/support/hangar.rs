@@ -35,6 +35,7 @@ pub struct Hangar {
     config: Map<String, Value>,
     process: Option<Running>,
     upstream: Option<Running>,
+    lent: Option<PathBuf>,
     pub port: u16,
     pub key: Option<String>,
 }
@@ -44,7 +45,7 @@ impl Hangar {
     pub fn new(version: &str, dir: &Path) -> Self {
         let config = json!({"mcp_servers": {}, "rate_limit": {"rps": 50, "burst": 100}});
         let Value::Object(config) = config else { unreachable!() };
-        Self { venv: venv(version), dir: dir.to_owned(), config, process: None, upstream: None, port: free_port(), key: None }
+        Self { venv: venv(version), dir: dir.to_owned(), config, process: None, upstream: None, lent: None, port: free_port(), key: None }
     }
 
     /// Adds a toy server that begins in `mode`; `settings` override its entry in Hangar's configuration.
@@ -95,6 +96,17 @@ impl Hangar {
         self
     }
 
+    /// Lends it the WebSocket library of the newest version: 2.20.0 comes without one, and then has no event stream.
+    pub fn with_websockets(mut self) -> Self {
+        let lib = venv(V2_34).join("lib");
+        let python = std::fs::read_dir(&lib).unwrap().flatten().next().expect("the venv has one Python").path();
+        let lent = self.dir.join("lent");
+        std::fs::create_dir_all(&lent).unwrap();
+        std::os::unix::fs::symlink(python.join("site-packages/websockets"), lent.join("websockets")).unwrap();
+        self.lent = Some(lent);
+        self
+    }
+
     fn toy(&self, id: &str, settings: &Value) -> Value {
         let mut entry = json!({
             "mode": "subprocess",
@@ -141,6 +153,7 @@ impl Hangar {
                     .args(["serve", "--config", "config.yaml", "--http", "--host", "127.0.0.1", "--log-file", "hangar.json.log"])
                     .args(["--port", &self.port.to_string()])
                     .env("PYTHONUNBUFFERED", "1")
+                    .envs(self.lent.iter().map(|lent| ("PYTHONPATH", lent)))
                     .current_dir(&self.dir),
                 &self.dir.join("hangar.console.log"),
             );

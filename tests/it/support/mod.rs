@@ -3,6 +3,7 @@
 pub mod hangar;
 pub mod http;
 pub mod medic;
+pub mod monitoring;
 pub mod process;
 pub mod proxy;
 pub mod world;

@@ -169,6 +169,10 @@ fn serve(shared: &Shared, mut client: TcpStream) -> std::io::Result<()> {
         (state.seen.len() - 1, rule, state.hangar)
     };
     let answer = match rule {
+        None if header(&head, "upgrade").is_some() => {
+            shared.state().seen[index].status = 101;
+            return tunnel(hangar, &head, client);
+        }
         None => forward(hangar, &head, &body)?,
         Some((_, Fault::Drop)) => return Ok(()),
         Some((id, Fault::Hold)) => {
@@ -235,6 +239,21 @@ fn forward(hangar: u16, head: &str, body: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut answer = Vec::new();
     upstream.read_to_end(&mut answer)?;
     Ok(answer)
+}
+
+/// Passes an upgraded connection through, both ways, until one side closes.
+fn tunnel(hangar: u16, head: &str, mut client: TcpStream) -> std::io::Result<()> {
+    let mut upstream = TcpStream::connect(("127.0.0.1", hangar))?;
+    let lines: Vec<&str> = head.lines().filter(|l| !l.to_ascii_lowercase().starts_with("host:")).collect();
+    upstream.write_all(format!("{}\r\nhost: 127.0.0.1:{hangar}\r\n\r\n", lines.join("\r\n")).as_bytes())?;
+    client.set_read_timeout(None)?;
+    let (mut from_client, mut to_upstream) = (client.try_clone()?, upstream.try_clone()?);
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut from_client, &mut to_upstream);
+        let _ = to_upstream.shutdown(std::net::Shutdown::Both);
+    });
+    let _ = std::io::copy(&mut upstream, &mut client);
+    client.shutdown(std::net::Shutdown::Both)
 }
 
 /// Keeps the head, with its full content-length, and half of the body.

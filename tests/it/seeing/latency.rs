@@ -1,0 +1,73 @@
+//! From SIGKILL to ready, with Hangar's health check at its default of 60 s. Run with nothing beside it (.config/nextest.toml).
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::support::world::{Unwatched, World};
+use crate::support::{V2_34, rest};
+
+const RUNS: usize = 20;
+const SERVERS: [&str; 5] = ["a", "b", "c", "d", "e"];
+/// Hangar's list is read at most once a second; a death is measured on its own.
+const APART: f64 = 1.1;
+
+fn world(with_log: bool) -> World {
+    let slow = json!({"health_check_interval_s": 60});
+    let w = Unwatched::start(V2_34, |h| SERVERS.iter().fold(h, |h, id| h.server(id, "ok", &slow)));
+    w.hangar.bring_up(&SERVERS);
+    let settings = json!({
+        "hangar": {"poll_interval": "5s"},
+        "policy": {
+            "settle": "200ms", "flap_window": "1s", "neighbour_wait": "0s",
+            "budgets": {"starts_per_server": 100, "actions": 10_000, "starts_per_second": 10},
+            "storm": {"servers": 1000},
+        },
+    });
+    if with_log { w.watch(&settings) } else { w.watch_without_log(&settings) }
+}
+
+/// SIGKILL to a new process that Hangar calls ready.
+fn measure(w: &World, id: &str) -> Duration {
+    let starts = w.hangar.starts(id);
+    let begun = Instant::now();
+    w.hangar.kill_child(id);
+    loop {
+        if w.hangar.starts(id) > starts {
+            let detail: Value = w.hangar.detail(id);
+            if detail["state"] == "ready" && detail["alive"] == true {
+                let took = begun.elapsed();
+                if took > Duration::from_secs(2) {
+                    println!("{id} took {took:?}\n{}", w.medic.report());
+                }
+                return took;
+            }
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "{id} does not come back\n{}", w.medic.report());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn summary(name: &str, mut took: Vec<Duration>) -> Duration {
+    took.sort();
+    let median = (took[took.len() / 2 - 1] + took[took.len() / 2]) / 2;
+    println!("{name}: SIGKILL to ready over {} runs: median {median:?}, least {:?}, most {:?}", took.len(), took[0], took[took.len() - 1]);
+    median
+}
+
+#[test]
+fn a_killed_server_is_ready_within_half_a_second_by_the_log_and_by_events() {
+    let worlds = [("log", world(true)), ("events", world(false))];
+    rest(4.0);
+    let mut took = [Vec::new(), Vec::new()];
+    for run in 0..RUNS {
+        for ((_, w), took) in worlds.iter().zip(&mut took) {
+            took.push(measure(w, SERVERS[run % SERVERS.len()]));
+            rest(APART / 2.0);
+        }
+    }
+    let median = worlds.iter().zip(took).map(|((name, _), took)| (*name, summary(name, took))).collect::<Vec<_>>();
+    for (name, median) in median {
+        assert!(median < Duration::from_millis(500), "{name}: {median:?}");
+    }
+}

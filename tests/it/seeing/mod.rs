@@ -1,0 +1,7 @@
+//! How the daemon comes to know: events, early signs of a crash, Prometheus, Alertmanager, and what they give together.
+
+mod alerts;
+mod events;
+mod latency;
+mod signals;
+mod silences;
