@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::assess::{Ask, assess, own_log};
 use super::brake::{self, Braked};
-use super::decide::{only_to_look, unspent_below};
+use super::decide::{Decision, decide, only_to_look, unspent_below};
 use super::history::{History, Incident};
 use super::hold::Hold;
 use super::ladder::Rung;
@@ -122,7 +122,15 @@ impl Gate<'_> {
     /// Whether nothing but the storm could stop this incident: it can serve as a canary.
     #[must_use]
     pub fn able(&self, incident: &Incident, seen: &Seen) -> bool {
-        self.before_deciding(incident, seen).is_none() && !only_to_look(incident, seen)
+        self.before_deciding(incident, seen).is_none() && !only_to_look(incident, seen) && !self.barred(incident, seen)
+    }
+
+    /// The gate forbids the next rung, so that nothing would come of waiting for this one.
+    fn barred(&self, incident: &Incident, seen: &Seen) -> bool {
+        match decide(self.policy, incident, seen) {
+            Decision::Climb(rung) => self.permitted(Some(incident), Some(seen), rung, OURSELVES).is_some(),
+            Decision::Pass(..) | Decision::Forbidden(_) | Decision::Exhausted => false,
+        }
     }
 
     /// No new action once we are to end.
