@@ -129,6 +129,7 @@ impl Board {
 
     /// Hangar does not know this server.
     pub fn not_found(&mut self, id: &str) {
+        self.hangar.read_forbidden = false;
         let entry = self.servers.entry(id.to_owned()).or_default();
         entry.rest = None;
         entry.rest_not_found = true;

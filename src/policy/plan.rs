@@ -13,7 +13,7 @@ use super::keep;
 use super::ladder::Rung;
 use super::limits::{Mode, Policy};
 use super::record::Body;
-use super::seen::{CONFIRM_WITHIN, REST_RETRY, Seen, cold_unexplained, looked_since, rest_unreadable, seen, seen_closely};
+use super::seen::{CONFIRM_WITHIN, FORBIDDEN_RETRY, REST_RETRY, Seen, cold_unexplained, looked_since, seen, seen_closely};
 use super::snapshot::{ServerReading, Snapshot, State};
 use super::when::after;
 use super::words::words;
@@ -188,10 +188,13 @@ impl<'a> Climber<'a> {
     }
 
     fn read_what_is_outdated(&mut self) {
-        if !self.snapshot.hangar.fresh || self.snapshot.draining || rest_unreadable(&self.snapshot.hangar) {
+        if !self.snapshot.hangar.fresh || self.snapshot.draining || self.snapshot.hangar.auth_refused {
             return;
         }
         let snapshot = self.snapshot;
+        if snapshot.hangar.read_forbidden {
+            return self.ask_whether_permitted();
+        }
         for (id, server) in &snapshot.servers {
             let incident = self.history.open.get(id);
             let acted_at = incident.and_then(Incident::last_acted_at);
@@ -208,6 +211,20 @@ impl<'a> Climber<'a> {
                 }
                 self.read(Read::Server(id.clone()));
             }
+        }
+    }
+
+    /// The permission may be given later, to this key or with another one: one server is asked for now and then.
+    fn ask_whether_permitted(&mut self) {
+        let snapshot = self.snapshot;
+        let asked_at = snapshot.servers.values().filter_map(|s| s.rest_failed_at).filter(|at| *at <= self.now).max();
+        let again = asked_at.map_or(self.now, |at| after(at, FORBIDDEN_RETRY));
+        self.wake(Some(again));
+        let wanted = |id: &&String| self.history.open.contains_key(*id) || self.history.orders.contains_key(*id);
+        if again <= self.now
+            && let Some(id) = snapshot.servers.keys().find(wanted)
+        {
+            self.read(Read::Server(id.clone()));
         }
     }
 

@@ -79,6 +79,7 @@ impl Watch {
             reading.rest_failed_at = Some(now);
             return;
         }
+        self.hangar.read_forbidden = false;
         reading.rest_failed_at = None;
         reading.rest = hangar.rest(id, now);
         reading.rest_not_found = reading.rest.is_none();
