@@ -25,6 +25,11 @@ struct Entry {
 }
 
 impl Entry {
+    /// A REST answer, good or bad, is kept of it.
+    const fn rest_says_something(&self) -> bool {
+        self.rest.is_some() || self.rest_not_found || self.rest_failed_at.is_some()
+    }
+
     /// Whether the new sample tells of anything that a REST answer from before it cannot know.
     fn moved(&self, new: &ServerSample) -> bool {
         let old = &self.sample;
@@ -79,6 +84,8 @@ impl Board {
                 entry.sample = ServerSample::default();
             }
         }
+        // What was removed from Hangar is forgotten, or the share that makes a storm would never be reached again.
+        self.servers.retain(|id, entry| named.contains_key(id) || entry.rest_says_something() || entry.group.is_some());
         while let Some((id, sample)) = named.pop_first() {
             let entry = self.servers.entry(id.clone()).or_default();
             let changed = entry.moved(&sample);
@@ -230,7 +237,7 @@ impl Board {
     /// Servers that Hangar's metrics or REST answers name.
     #[must_use]
     pub fn known(&self) -> usize {
-        self.servers.len()
+        self.servers.values().filter(|entry| !entry.rest_not_found).count()
     }
 
     /// Whether the metrics' gauge of this server stands at `state`.
@@ -252,7 +259,7 @@ impl Board {
         let subjects = self.suspects.iter().chain(history.open.keys()).chain(history.orders.keys());
         let ids: BTreeSet<&String> = subjects.collect();
         let servers = ids.into_iter().map(|id| (id.clone(), self.reading(id))).collect();
-        Snapshot { known: self.servers.len(), hangar, servers, ..Snapshot::default() }
+        Snapshot { known: self.known(), hangar, servers, ..Snapshot::default() }
     }
 
     fn reading(&self, id: &str) -> ServerReading {
