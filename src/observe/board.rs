@@ -72,7 +72,9 @@ impl Board {
             self.groups_read = false;
         }
         self.failed_since = None;
-        self.hangar.read_at = Some(at);
+        // What it says may be as old as its request; what changed in it is news as of now.
+        self.hangar.read_at = Some(at - reading.took);
+        self.hangar.took = reading.took;
         self.hangar.process_start = reading.process_start;
         self.hangar.version = reading.version.as_deref().and_then(parse_version);
         self.suspects.clear();
@@ -251,7 +253,7 @@ impl Board {
     pub fn snapshot(&self, auth: &AuthState, history: &History, now: Timestamp) -> Snapshot {
         let mut hangar = self.hangar.clone();
         // A clock that stepped back makes a reading look new for ever: an age below zero is not fresh either.
-        let age = hangar.read_at.map(|at| now.duration_since(at));
+        let age = hangar.read_at.map(|at| now.duration_since(at) - hangar.took);
         hangar.fresh =
             self.failed_since.is_none() && age.is_some_and(|age| age <= self.stale_after && age >= -SignedDuration::from_secs(1));
         hangar.auth_refused = auth.auth == Auth::Refused;
@@ -297,5 +299,38 @@ fn reading_of(entry: &Entry, log: Option<LogReading>) -> ServerReading {
         rest_failed_at: entry.rest_failed_at,
         log,
         group: entry.group.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(board: &mut Board, second: i64, ids: &[&str]) {
+        let sample = ServerSample { gauge: Some(State::Ready), ..ServerSample::default() };
+        let servers = ids.iter().map(|id| ((*id).to_owned(), sample.clone())).collect();
+        let at = Timestamp::from_second(second).unwrap();
+        board.metrics(&Policy::default(), at, MetricsReading { servers, ..MetricsReading::default() });
+    }
+
+    #[test]
+    fn a_server_that_hangar_no_longer_names_is_no_longer_known() {
+        let mut board = Board::new(SignedDuration::from_secs(15));
+        read(&mut board, 100, &["a", "b", "c"]);
+        assert_eq!(board.known(), 3);
+        board.not_found("b");
+        read(&mut board, 105, &["a"]);
+        assert_eq!(board.known(), 1);
+    }
+
+    #[test]
+    fn what_metrics_say_is_as_old_as_their_request_and_fresh_from_their_answer() {
+        let mut board = Board::new(SignedDuration::from_secs(2));
+        let (asked, answered) = (Timestamp::from_second(100).unwrap(), Timestamp::from_second(103).unwrap());
+        let reading = MetricsReading { took: SignedDuration::from_secs(3), ..MetricsReading::default() };
+        board.metrics(&Policy::default(), answered, reading);
+        let auth = AuthState { auth: Auth::Ok, until: None, consecutive_401: 0, why: None };
+        let snapshot = board.snapshot(&auth, &History::default(), answered);
+        assert_eq!((snapshot.hangar.read_at, snapshot.hangar.fresh), (Some(asked), true));
     }
 }

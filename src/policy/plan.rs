@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::brake::{Braked, Budgets, Storm};
 use super::decide::{Decision, decide, next_slow_retry, only_to_look, slow_retry_rung};
@@ -391,19 +391,25 @@ impl<'a> Climber<'a> {
 
     /// Both reads are young enough to act on.
     fn confirmed(&self, server: &ServerReading) -> bool {
-        self.metrics_young() && self.rest_young(server)
+        self.metrics_young(server) && self.rest_young(server)
     }
 
-    fn young(&self, at: Timestamp) -> bool {
-        at <= self.now && self.now.duration_since(at) <= CONFIRM_WITHIN
+    /// Counted from the answer, and for as long as the other read takes besides: where both are slow they would else take
+    /// turns at being too old, and nothing would ever be done.
+    fn young(&self, at: Timestamp, took: SignedDuration, other_took: SignedDuration) -> bool {
+        let within = CONFIRM_WITHIN.saturating_add(took).saturating_add(other_took);
+        at <= self.now && self.now.duration_since(at) <= within
     }
 
-    fn metrics_young(&self) -> bool {
-        self.snapshot.hangar.read_at.is_some_and(|at| self.young(at))
+    fn metrics_young(&self, server: &ServerReading) -> bool {
+        let hangar = &self.snapshot.hangar;
+        let rest_took = server.rest.as_ref().map_or(SignedDuration::ZERO, |r| r.took);
+        hangar.read_at.is_some_and(|at| self.young(at, hangar.took, rest_took))
     }
 
     fn rest_young(&self, server: &ServerReading) -> bool {
-        !server.rest_outdated && server.rest.as_ref().is_some_and(|r| self.young(r.at))
+        let current = server.rest.as_ref().filter(|_| !server.rest_outdated);
+        current.is_some_and(|r| self.young(r.at, r.took, self.snapshot.hangar.took))
     }
 
     /// Reads both again: what was read before a window ended says nothing of its end.
@@ -419,7 +425,7 @@ impl<'a> Climber<'a> {
         if !self.may_read(server) {
             return;
         }
-        if !self.metrics_young() {
+        if !self.metrics_young(server) {
             self.read(Read::Metrics);
         }
         if !self.rest_young(server) {
