@@ -31,6 +31,7 @@ struct World {
 impl World {
     fn new(reason: Reason) -> Self {
         let rest = RestReading {
+            took: SignedDuration::ZERO,
             at: ago(1),
             state: State::Dead,
             alive: false,
