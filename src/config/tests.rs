@@ -385,11 +385,7 @@ fn a_flag_goes_over_the_file_and_is_judged_like_it() {
         "a b",
         "--hangar.instance: \"a b\" is not 1 to 200 printable ASCII characters without spaces",
     );
-    wrong(
-        |f, v| f.web_listen_address = Some(v),
-        ":1",
-        "--web.listen-address: \":1\" has no host; write 127.0.0.1:1, or 0.0.0.0:1 for every interface",
-    );
+    wrong(|f, v| f.web_listen_address = Some(v), ":1", "--web.listen-address: \":1\" has no host; write 127.0.0.1:1");
     wrong(|f, v| f.storage_path = Some(v.into()), "", "--storage.path: is empty");
     wrong(|f, v| f.hangar_log_file = Some(v.into()), "/", "hangar.log_file: / is a directory");
 }
