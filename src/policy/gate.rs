@@ -1,6 +1,6 @@
 //! The checks between a decision and an action. The first that says no names the hold.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::assess::{Ask, assess, own_log};
 use super::brake::{self, Braked};
@@ -11,13 +11,16 @@ use super::ladder::Rung;
 use super::limits::Policy;
 use super::matrix::OWN_ROLE;
 use super::reason::Reason;
-use super::record::HoldCause;
+use super::record::{HoldCause, Outcome};
 use super::seen::Seen;
 use super::snapshot::{ServerReading, Snapshot, Unasked};
 use super::when::after;
 
 /// Hangar's group recovery worker exists since this version.
 const GROUP_RECOVERY_SINCE: (u32, u32, u32) = (2, 23, 0);
+
+/// How long a start that Hangar did not permit is left alone.
+const PERMISSION_RETRY: SignedDuration = SignedDuration::from_mins(15);
 
 /// All that the checks look at.
 pub struct Gate<'a> {
@@ -79,7 +82,16 @@ impl Gate<'_> {
         if rung.only_looks() {
             return None;
         }
-        self.silences_unknown(rung).or_else(|| self.backoff(server, seen)).or_else(|| self.group_recovery(incident, server))
+        let held = self.silences_unknown(rung).or_else(|| self.backoff(server, seen)).or_else(|| self.group_recovery(incident, server));
+        held.or_else(|| self.permission(incident))
+    }
+
+    /// A key that may read and not start is tried again only now and then: somebody must grant it first.
+    fn permission(&self, incident: &Incident) -> Option<Braked> {
+        let last = incident.attempts.iter().rev().find(|a| !a.action.only_looks() && a.outcome != Some(Outcome::NotApplicable))?;
+        let until = after(last.settled_at.filter(|_| last.not_permitted())?, PERMISSION_RETRY);
+        let why = "Hangar does not permit our key to start servers (mcp_servers:lifecycle)";
+        (self.now < until).then(|| Braked::new(Hold::NotPermitted, Some(until), why))
     }
 
     /// What stops after the storm.

@@ -126,6 +126,7 @@ fn on_a_full_disk_nothing_is_done_and_nothing_is_lost() {
     w.wait("it says that its log cannot be written", 20, held_log_unwritable);
     rest(3.0);
     w.nothing_sent_since(mark);
+    w.must("it says that it is not ready", crate::support::http::get(w.medic.port(), "/-/ready", None).status == 503);
     w.must("the daemon lives", w.medic.is_alive());
     w.must(
         "the log names the store",
