@@ -69,7 +69,7 @@ label_values! {
 }
 
 /// Codes that the webhook can answer; any other is counted as `other`.
-const WEBHOOK_CODES: &[&str] = &["200", "400", "403", "413", "503", "other"];
+const WEBHOOK_CODES: &[&str] = &["200", "400", "401", "403", "413", "503", "other"];
 
 /// What the counters stood at when the last process ended, from the attempt log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -49,6 +49,7 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     metrics.config_loaded(&config.sha256(), clock::now());
     let principals = Principals::new(&config.web.principals, config.policy.matrix.clone());
     let shared = Shared::with_principals(Arc::clone(&metrics), principals);
+    shared.set_webhook_access(config.web.webhook.clone());
     let bound = server::bind(&config.web.listen_address.to_string(), false).await?;
     tracing::info!(event = "listening", address = %bound.address(), version = env!("CARGO_PKG_VERSION"));
 
@@ -142,8 +143,9 @@ fn watch_hangar(
             until(&stopped).await
         });
         let (live, to_engine, stopped) = (Arc::clone(live), signals.clone(), stop.clone());
+        let port = local_port(&config.hangar.url);
         supervisor.task("processes", async move {
-            processes::follow("/proc".into(), move || live.process_start(), to_engine, stopped.clone()).await;
+            processes::follow("/proc".into(), port, move || live.process_start(), to_engine, stopped.clone()).await;
             until(&stopped).await
         });
     }
@@ -181,6 +183,13 @@ fn watch_others(supervisor: &mut Supervisor, config: &Config, signals: &mpsc::Se
         });
     }
     Ok(())
+}
+
+/// The port of a Hangar that is asked on loopback.
+fn local_port(url: &reqwest::Url) -> Option<u16> {
+    let host = url.host_str()?.trim_matches(['[', ']']);
+    let local = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    url.port_or_known_default().filter(|_| local)
 }
 
 /// A source whose engine is gone ends with it, not before.

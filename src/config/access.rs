@@ -25,15 +25,20 @@ pub struct HttpAccess {
 
 impl HttpAccess {
     pub(super) fn walk<W: Walk>(w: &mut W, access: &mut Self) {
-        let doc = "File with a bearer token; read again at each request. Not together with username.";
-        w.setting("bearer_token_file", &Nullable(SecretPath), &mut access.bearer_token_file, doc);
-        w.setting("username", &Nullable(Name), &mut access.username, "Basic authentication, with password_file.");
-        w.setting("password_file", &Nullable(SecretPath), &mut access.password_file, "File with the password of username.");
+        Self::walk_credentials(w, access);
         let doc = "PEM file of certificate authorities; null: the system's.";
         w.setting("ca_file", &Nullable(FilePath), &mut access.ca_file, doc);
         let doc = "PEM file of our own certificate, with key_file, where the service asks for one.";
         w.setting("cert_file", &Nullable(FilePath), &mut access.cert_file, doc);
         w.setting("key_file", &Nullable(FilePath), &mut access.key_file, "PEM file of its key.");
+    }
+
+    /// The credentials alone.
+    pub(super) fn walk_credentials<W: Walk>(w: &mut W, access: &mut Self) {
+        let doc = "File with a bearer token; read again at each request. Not together with username.";
+        w.setting("bearer_token_file", &Nullable(SecretPath), &mut access.bearer_token_file, doc);
+        w.setting("username", &Nullable(Name), &mut access.username, "Basic authentication, with password_file.");
+        w.setting("password_file", &Nullable(SecretPath), &mut access.password_file, "File with the password of username.");
     }
 
     /// What is wrong with it, as key and text.

@@ -170,6 +170,8 @@ pub struct Web {
     pub listen_address: SocketAddr,
     /// Empty: nobody may ask for a change.
     pub principals: Vec<Principal>,
+    /// What Alertmanager must show to the webhook; the default is nothing.
+    pub webhook: HttpAccess,
 }
 
 /// Somebody who may ask for changes, known by a bearer token.
@@ -182,7 +184,7 @@ pub struct Principal {
 
 impl Default for Web {
     fn default() -> Self {
-        Self { listen_address: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 9923), principals: Vec::new() }
+        Self { listen_address: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 9923), principals: Vec::new(), webhook: HttpAccess::default() }
     }
 }
 

@@ -9,7 +9,7 @@ use jiff::SignedDuration;
 use reqwest::Url;
 
 use super::place::{FilePath, HttpUrl, Listen, Name};
-use super::{Alertmanager, Config, Events, Invalid, Log, Overrides, Principal, Prometheus, SecretFile, Storage, Web};
+use super::{Alertmanager, Config, Events, HttpAccess, Invalid, Log, Overrides, Principal, Prometheus, SecretFile, Storage, Web};
 use crate::policy::{Matrix, Policy, Rung, RungLimits};
 
 /// Every setting, with its default until something is read over it.
@@ -75,11 +75,16 @@ impl From<&Principal> for RawPrincipal {
 pub(super) struct RawWeb {
     pub(super) listen_address: SocketAddr,
     pub(super) principals: Vec<RawPrincipal>,
+    pub(super) webhook: HttpAccess,
 }
 
 impl From<&Web> for RawWeb {
     fn from(web: &Web) -> Self {
-        Self { listen_address: web.listen_address, principals: web.principals.iter().map(RawPrincipal::from).collect() }
+        Self {
+            listen_address: web.listen_address,
+            principals: web.principals.iter().map(RawPrincipal::from).collect(),
+            webhook: web.webhook.clone(),
+        }
     }
 }
 

@@ -66,6 +66,8 @@ pub(super) fn walk<W: Walk>(w: &mut W, raw: &mut Raw) {
                    that holds its bearer token, read again when it changes: \
                    [{name: alice, role: operator, token_file: /etc/hangar-medic/alice.token}]. None: every such route answers 403.";
         w.list("principals", (0, 64), &mut raw.web.principals, doc, principal);
+        let doc = "What Alertmanager must show to POST /api/v1/alertmanager (its http_config). None: nothing; it only wakes.";
+        w.section("webhook", doc, |w| HttpAccess::walk_credentials(w, &mut raw.web.webhook));
     });
     w.section("log", "The daemon's own log, on stderr.", |w| log(w, &mut raw.log));
     w.section("matrix", "The class matrix: which role may do which action. Nothing lifts it, break-glass included.", |w| {

@@ -37,7 +37,7 @@ impl Raw {
         match hangar {
             Some(hangar) if checks.faults.is_empty() => {
                 let Self { prometheus, alertmanager, storage, web, log, policy, .. } = self;
-                let web = Web { listen_address: web.listen_address, principals };
+                let web = Web { listen_address: web.listen_address, principals, webhook: web.webhook };
                 let mut config = Config { hangar, prometheus, alertmanager, storage, web, log, policy, warnings: checks.warnings };
                 let more = doubts(&config);
                 config.warnings.extend(more);
@@ -204,7 +204,9 @@ impl Checks {
                 Err(e) => self.warn("hangar.log_file", format_args!("{} cannot be read yet: {e}", log.display())),
             }
         }
-        for (section, access) in [("prometheus.http", &raw.prometheus.http), ("alertmanager.http", &raw.alertmanager.http)] {
+        for (section, access) in
+            [("prometheus.http", &raw.prometheus.http), ("alertmanager.http", &raw.alertmanager.http), ("web.webhook", &raw.web.webhook)]
+        {
             for (key, text) in access.faults() {
                 self.fault(format!("{section}.{key}"), text);
             }

@@ -27,8 +27,10 @@ const SEARCH_EVERY: Duration = Duration::from_secs(2);
 const LOADS_WITHIN: SignedDuration = SignedDuration::from_secs(60);
 /// Its clock and the kernel's differ by this much at most.
 const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_millis(500);
-/// Two that began within this time of each other cannot be told apart, and both are watched.
-const SAME_START: SignedDuration = SignedDuration::from_millis(50);
+/// Processes that may be the one.
+const CANDIDATES_MAX: usize = 8;
+/// State of a socket in `/proc/net/tcp`.
+const LISTEN: &str = "0A";
 /// `USER_HZ`, which every Linux that we run on fixes at 100.
 const TICKS_PER_SECOND: i64 = 100;
 
@@ -40,6 +42,8 @@ pub struct Ended;
 #[derive(Debug)]
 pub struct Watched {
     proc: PathBuf,
+    /// Where Hangar listens on this machine, if it does.
+    port: Option<u16>,
     started: Option<Timestamp>,
     hangars: Vec<u32>,
     children: BTreeSet<u32>,
@@ -48,16 +52,16 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// `proc` is `/proc`.
+    /// `proc` is `/proc`; `port` is where Hangar listens on this machine, if it does.
     #[must_use]
-    pub fn new(proc: &Path) -> Self {
-        Self { proc: proc.to_owned(), started: None, hangars: Vec::new(), children: BTreeSet::new(), listed: None, searched: None }
+    pub fn new(proc: &Path, port: Option<u16>) -> Self {
+        Self { proc: proc.to_owned(), port, started: None, hangars: Vec::new(), children: BTreeSet::new(), listed: None, searched: None }
     }
 
     /// Looks once. True if a child that ran at the last look has ended. `started` is what Hangar tells of its start.
     pub fn look(&mut self, started: Option<Timestamp>, now: Timestamp) -> bool {
         if self.started != started {
-            *self = Self { started, ..Self::new(&self.proc) };
+            *self = Self { started, ..Self::new(&self.proc, self.port) };
         }
         let before = self.children.len();
         self.children.retain(|pid| runs(&self.proc, *pid));
@@ -94,27 +98,28 @@ impl Watched {
         self.searched = Some(Instant::now());
         let Some(boot) = boot_time(&self.proc, now) else { return };
         let pids = fs::read_dir(&self.proc).into_iter().flatten().flatten().filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok());
-        let took = |pid: u32| {
-            let ticks = stat(&self.proc, pid)?.start_ticks;
-            let took = started.duration_since(boot + SignedDuration::from_millis(ticks * 1000 / TICKS_PER_SECOND));
-            ((-CLOCKS_DIFFER..=LOADS_WITHIN).contains(&took) && is_hangar(&self.proc, pid)).then_some((took, pid))
+        let in_time = |pid: u32| {
+            let began = stat(&self.proc, pid).map(|s| boot + SignedDuration::from_millis(s.start_ticks * 1000 / TICKS_PER_SECOND));
+            let took = began.map(|began| started.duration_since(began));
+            took.is_some_and(|took| (-CLOCKS_DIFFER..=LOADS_WITHIN).contains(&took)) && is_hangar(&self.proc, pid)
         };
-        let mut found: Vec<(SignedDuration, u32)> = pids.filter_map(took).collect();
-        found.sort_unstable();
-        // Where several run on one machine, it is the one that had just begun.
-        let first = found.first().map_or(SignedDuration::ZERO, |(took, _)| *took);
-        self.hangars = found.into_iter().take_while(|(took, _)| *took - first <= SAME_START).map(|(_, pid)| pid).collect();
+        let found: Vec<u32> = pids.filter(|pid| in_time(*pid)).take(CANDIDATES_MAX).collect();
+        // Where several run on one machine it is the one that listens; if that cannot be told, each of them may be it.
+        let sockets = self.port.map(|port| listening(&self.proc, port)).unwrap_or_default();
+        let ours: Vec<u32> = found.iter().copied().filter(|pid| holds_one_of(&self.proc, *pid, &sockets)).collect();
+        self.hangars = if ours.is_empty() { found } else { ours };
     }
 }
 
 /// Looks until `stop`; `started` is asked at each look. Slower where there is much to look at.
 pub async fn follow<T: From<Ended> + Send>(
     proc: PathBuf,
+    port: Option<u16>,
     started: impl Fn() -> Option<Timestamp> + Send,
     out: mpsc::Sender<T>,
     stop: CancellationToken,
 ) {
-    let mut watched = Watched::new(&proc);
+    let mut watched = Watched::new(&proc, port);
     let mut wait = LOOK_EVERY;
     loop {
         tokio::select! {
@@ -165,6 +170,22 @@ fn is_hangar(proc: &Path, pid: u32) -> bool {
     })
 }
 
+/// Sockets that listen on this port.
+fn listening(proc: &Path, port: u16) -> BTreeSet<String> {
+    let tables = ["net/tcp", "net/tcp6"].map(|table| fs::read_to_string(proc.join(table)).unwrap_or_default());
+    let socket = |line: &str| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let local = u16::from_str_radix(fields.get(1)?.rsplit(':').next()?, 16).ok()?;
+        (local == port && *fields.get(3)? == LISTEN).then(|| format!("socket:[{}]", fields.get(9).unwrap_or(&"")))
+    };
+    tables.iter().flat_map(|table| table.lines().filter_map(socket)).collect()
+}
+
+fn holds_one_of(proc: &Path, pid: u32, sockets: &BTreeSet<String>) -> bool {
+    let files = fs::read_dir(proc.join(pid.to_string()).join("fd")).into_iter().flatten().flatten();
+    !sockets.is_empty() && files.filter_map(|f| fs::read_link(f.path()).ok()).any(|to| to.to_str().is_some_and(|to| sockets.contains(to)))
+}
+
 fn boot_time(proc: &Path, now: Timestamp) -> Option<Timestamp> {
     let text = fs::read_to_string(proc.join("uptime")).ok()?;
     let up: f64 = text.split_ascii_whitespace().next()?.parse().ok()?;
@@ -184,6 +205,7 @@ mod tests {
             proc.write("uptime", "100.00 350.12\n");
             proc.process(10, "(mcp-hangar) S)", "/v/bin/python3\0/v/bin/mcp-hangar\0serve\0", 5_000);
             proc.write("10/task/10/children", "");
+            proc.write("10/fd/0", "");
             proc
         }
 
@@ -215,7 +237,7 @@ mod tests {
     #[test]
     fn a_child_that_ended_is_told_once_a_zombie_counts_as_ended_and_a_new_one_does_not() {
         let proc = Proc::new();
-        let mut watched = Watched::new(proc.0.path());
+        let mut watched = Watched::new(proc.0.path(), None);
         proc.child(20, 'S');
         proc.write("10/task/11/children", "20 ");
         assert!(!watched.look(started(52), now()));
@@ -237,21 +259,27 @@ mod tests {
         proc.child(20, 'S');
         proc.write("10/task/10/children", "20");
         for wrong in [started(10), started(500), None] {
-            let mut watched = Watched::new(proc.0.path());
+            let mut watched = Watched::new(proc.0.path(), None);
             assert!(!watched.look(wrong, now()) && !watched.sees_hangar(), "{wrong:?}");
         }
         // Another one that began earlier, with a child that ends.
         proc.process(9, "(mcp-hangar)", "python3\0-m\0mcp_hangar\0", 4_000);
         proc.write("9/task/9/children", "30");
         proc.child(30, 'S');
-        let mut watched = Watched::new(proc.0.path());
-        watched.look(started(52), now());
+        proc.write("net/tcp", "  sl  local_address ...\n   0: 0100007F:1F40 00000000:0000 0A 0:0 0:0 0 0 0 777 1\n");
+        std::os::unix::fs::symlink("socket:[777]", proc.0.path().join("10/fd/5")).unwrap();
+        let (mut exact, mut either) = (Watched::new(proc.0.path(), Some(8000)), Watched::new(proc.0.path(), Some(8001)));
+        assert!(!exact.look(started(52), now()) && !either.look(started(52), now()));
         proc.child(30, 'Z');
-        assert!(!watched.look(started(52), now()), "a neighbour's child");
+        assert!(!exact.look(started(52), now()), "a neighbour's child");
+        assert!(either.look(started(52), now()), "nobody knows whose");
+        fs::remove_dir_all(proc.0.path().join("9")).unwrap();
+        let mut watched = Watched::new(proc.0.path(), None);
+        watched.look(started(52), now());
         fs::remove_dir_all(proc.0.path().join("10")).unwrap();
         watched.listed = None;
         assert!(!watched.look(started(52), now()) && !watched.sees_hangar());
-        let mut nothing = Watched::new(&proc.0.path().join("none"));
+        let mut nothing = Watched::new(&proc.0.path().join("none"), None);
         assert!(!nothing.look(started(52), now()));
     }
 }

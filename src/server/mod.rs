@@ -25,6 +25,7 @@ use axum::routing::{get, post};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::config::HttpAccess;
 use crate::metrics::Metrics;
 
 use crate::policy::Matrix;
@@ -57,6 +58,8 @@ pub struct Shared {
     views: OnceLock<Arc<dyn Views>>,
     operations: OnceLock<Arc<dyn Operations>>,
     principals: Principals,
+    /// What Alertmanager must show.
+    webhook_access: OnceLock<HttpAccess>,
     /// Why the daemon is not ready; `None` once it is.
     not_ready: RwLock<Option<String>>,
     desk: webhook::Desk,
@@ -77,6 +80,7 @@ impl Shared {
             views: OnceLock::new(),
             operations: OnceLock::new(),
             principals,
+            webhook_access: OnceLock::new(),
             not_ready: RwLock::new(Some("starting".to_owned())),
             desk: webhook::Desk::new(),
         })
@@ -89,6 +93,11 @@ impl Shared {
 
     fn operations(&self) -> Result<&Arc<dyn Operations>, ApiError> {
         self.operations.get().ok_or_else(|| ApiError::unavailable("starting", "the attempt log is not open yet"))
+    }
+
+    /// The webhook asks for these credentials from now on. Only the first call counts.
+    pub fn set_webhook_access(&self, access: HttpAccess) {
+        let _ = self.webhook_access.set(access);
     }
 
     /// The API answers from now on. Only the first call counts.

@@ -5,14 +5,17 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::{Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::{Json, RequestExt};
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::limits::{BODIES_KIB, BODY_MAX};
 use super::{ApiError, Shared};
+use crate::config::HttpAccess;
+use crate::observe::http;
 use crate::observe::webhook::{Fault, parse};
 
 /// What the webhook keeps between requests.
@@ -29,6 +32,7 @@ impl Desk {
 }
 
 pub(super) async fn receive(State(shared): State<Arc<Shared>>, request: Request) -> Result<Json<Value>, ApiError> {
+    admit(shared.webhook_access.get(), request.headers().get(header::AUTHORIZATION))?;
     // Before the store is open nobody could be woken; Alertmanager comes again after a 503.
     let views = shared.views()?;
     let bytes = body_of(&shared.desk, request).await?;
@@ -48,6 +52,20 @@ pub(super) async fn receive(State(shared): State<Arc<Shared>>, request: Request)
         "dropped": words(&delivery.dropped),
         "truncated_alerts": delivery.truncated_alerts,
     })))
+}
+
+/// Compares what was shown with what is configured, in a time that tells nothing.
+fn admit(access: Option<&HttpAccess>, shown: Option<&HeaderValue>) -> Result<(), ApiError> {
+    let Some(access) = access else { return Ok(()) };
+    // Alertmanager comes again after a 503: the secret may be there by then.
+    let wanted = http::authorization(access).map_err(|why| {
+        tracing::warn!(source = "alertmanager", error = why, "the webhook's credentials cannot be read");
+        ApiError::unavailable("credentials_unreadable", "the webhook's credentials cannot be read")
+    })?;
+    let Some(wanted) = wanted else { return Ok(()) };
+    let same = shown.is_some_and(|shown| Sha256::digest(shown.as_bytes()) == Sha256::digest(wanted.as_bytes()));
+    let refused = || ApiError::new(StatusCode::UNAUTHORIZED, "unauthorized", "the webhook asks for credentials (web.webhook)");
+    same.then_some(()).ok_or_else(refused)
 }
 
 /// Reads the body once there is room for it.

@@ -4,15 +4,22 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::world::{Unwatched, World};
-use crate::support::{V2_34, rest};
+use crate::support::medic::merge;
+use crate::support::world::Unwatched;
+use crate::support::{Medic, V2_34, rest};
 
 const RUNS: usize = 20;
 const SERVERS: [&str; 5] = ["a", "b", "c", "d", "e"];
 /// Hangar's list is read at most once a second; a death is measured on its own.
 const APART: f64 = 1.1;
 
-fn world(with_log: bool) -> World {
+/// Hangar, and the daemon straight at it, without the proxy between.
+struct Pair {
+    medic: Medic,
+    w: Unwatched,
+}
+
+fn pair(with_log: bool) -> Pair {
     let slow = json!({"health_check_interval_s": 60});
     let w = Unwatched::start(V2_34, |h| SERVERS.iter().fold(h, |h, id| h.server(id, "ok", &slow)));
     w.hangar.bring_up(&SERVERS);
@@ -24,11 +31,16 @@ fn world(with_log: bool) -> World {
             "storm": {"servers": 1000},
         },
     });
-    if with_log { w.watch(&settings) } else { w.watch_without_log(&settings) }
+    let mut settings = settings;
+    if with_log {
+        merge(&mut settings, &json!({"hangar": {"log_file": w.hangar.log_file()}}));
+    }
+    let medic = Medic::start(&w.dir().join("medic"), &format!("http://127.0.0.1:{}", w.hangar.port), &settings);
+    Pair { medic, w }
 }
 
 /// SIGKILL to a new process that Hangar calls ready.
-fn measure(w: &World, id: &str) -> Duration {
+fn measure(Pair { medic, w }: &Pair, id: &str) -> Duration {
     let starts = w.hangar.starts(id);
     let begun = Instant::now();
     w.hangar.kill_child(id);
@@ -38,12 +50,12 @@ fn measure(w: &World, id: &str) -> Duration {
             if detail["state"] == "ready" && detail["alive"] == true {
                 let took = begun.elapsed();
                 if took > Duration::from_secs(2) {
-                    println!("{id} took {took:?}\n{}", w.medic.report());
+                    println!("{id} took {took:?}\n{}", medic.report());
                 }
                 return took;
             }
         }
-        assert!(begun.elapsed() < Duration::from_secs(30), "{id} does not come back\n{}", w.medic.report());
+        assert!(begun.elapsed() < Duration::from_secs(30), "{id} does not come back\n{}", medic.report());
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -57,7 +69,7 @@ fn summary(name: &str, mut took: Vec<Duration>) -> Duration {
 
 #[test]
 fn a_killed_server_is_ready_within_half_a_second_by_the_log_and_by_events() {
-    let worlds = [("log", world(true)), ("events", world(false))];
+    let worlds = [("log", pair(true)), ("events", pair(false))];
     rest(4.0);
     let mut took = [Vec::new(), Vec::new()];
     for run in 0..RUNS {

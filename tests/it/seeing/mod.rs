@@ -2,6 +2,7 @@
 
 mod alerts;
 mod events;
+mod fusion;
 mod latency;
 mod signals;
 mod silences;

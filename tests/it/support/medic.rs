@@ -166,16 +166,16 @@ impl Medic {
         assert!(done.is_ok_and(|s| s.success()), "prlimit (util-linux) is needed");
     }
 
-    /// The port it listens on now.
-    pub fn port(&self) -> u16 {
-        self.port
-    }
-
     // --- asking it ---------------------------------------------------------
 
     /// Where it answers.
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// The port it listens on now.
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     /// Its store.
