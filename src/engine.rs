@@ -53,10 +53,10 @@ const ROUNDS_MAX: usize = 64;
 const WAKE_READ_EVERY: Duration = Duration::from_secs(1);
 /// The wall clock runs away from the monotonic one by at most this between two turns, or it stepped.
 const CLOCK_STEP: SignedDuration = SignedDuration::from_millis(500);
-/// A failed list is asked for again at once this often; then with the next good read of the metrics.
-const LIST_RETRIES: u32 = 2;
 /// More servers than this are read as one list.
 const SERVER_READS_MAX: usize = 16;
+/// A failed list is asked for again at once this often; then with the next good read of the metrics.
+const LIST_RETRIES: u32 = 2;
 /// A log that refused a write is tried again after this.
 const LOG_RETRY: Duration = Duration::from_secs(1);
 /// How long a shutdown waits for what is under way.
@@ -122,7 +122,9 @@ pub struct Engine {
     log_counts: TailCounts,
     log_trouble: Option<String>,
     seen_dead_saved: Option<Timestamp>,
-    last_error: Option<String>,
+    /// What each kind of read was last complained of for.
+    complaints: BTreeMap<ReadKind, String>,
+    told_ids: Option<String>,
     told_standing: BTreeMap<String, String>,
     /// Milliseconds in the last id that was given to a grant or request.
     last_id_ms: i64,
@@ -170,7 +172,8 @@ impl Engine {
             log_counts: TailCounts::default(),
             log_trouble: None,
             seen_dead_saved: None,
-            last_error: None,
+            complaints: BTreeMap::new(),
+            told_ids: None,
             told_standing: BTreeMap::new(),
             last_id_ms: 0,
         })
@@ -397,7 +400,10 @@ impl Engine {
                 }
                 self.count(ReadKind::Server, detail.as_ref().as_ref().err());
                 match *detail {
-                    Ok(detail) => self.board.server(&id, detail),
+                    Ok(detail) => {
+                        self.read_again(ReadKind::Server);
+                        self.board.server(&id, detail);
+                    }
                     Err(error) => self.read_failed(&id, &error, now),
                 }
             }
@@ -410,6 +416,7 @@ impl Engine {
                         // A process that has just ended may not have been noticed by Hangar itself: one more look, then.
                         let seen = list.servers.values().any(is_down);
                         self.list_wanted |= std::mem::take(&mut self.process_ended) && !seen;
+                        self.read_again(ReadKind::List);
                         list.servers.into_iter().for_each(|(id, reading)| self.board.listed(&id, reading));
                     }
                     Err(error) => {
@@ -418,7 +425,7 @@ impl Engine {
                         self.list_wanted |=
                             self.lists_failed <= LIST_RETRIES && !matches!(error.fault, Fault::Auth(_) | Fault::Forbidden { .. });
                         self.list_owed = true;
-                        self.complain(&error);
+                        self.complain(ReadKind::List, &error);
                     }
                 }
             }
@@ -430,13 +437,8 @@ impl Engine {
         self.count(ReadKind::Metrics, result.as_ref().err());
         match result {
             Ok(reading) => {
-                if reading.skipped_ids > 0 {
-                    let ids = reading.skipped_examples.join(", ");
-                    self.complain_once(&format!("Hangar's metrics name ids that Hangar itself would refuse; they are left alone: {ids}"));
-                }
-                if self.last_error.take().is_some() {
-                    tracing::info!("Hangar is read again");
-                }
+                self.read_again(ReadKind::Metrics);
+                self.tell_of_ids(&reading);
                 self.parts.metrics.heard(Source::Metrics, now);
                 if self.board.metrics(&self.parts.policy, now, reading) {
                     tracing::warn!("Hangar restarted: every server reads cold now");
@@ -448,7 +450,7 @@ impl Engine {
             }
             Err(error) => {
                 self.board.metrics_failed(now);
-                self.complain(&error);
+                self.complain(ReadKind::Metrics, &error);
             }
         }
     }
@@ -458,22 +460,35 @@ impl Engine {
             return self.board.not_found(id);
         }
         self.board.read_failed(id, now, matches!(error.fault, Fault::Forbidden { .. }));
-        self.complain(error);
+        self.complain(ReadKind::Server, error);
     }
 
     fn count(&self, kind: ReadKind, error: Option<&CallError>) {
         self.parts.metrics.hangar_read(kind, error.map_or(ReadResult::Ok, read_result));
     }
 
-    fn complain(&mut self, error: &CallError) {
-        self.complain_once(&format!("{error}"));
+    /// The same words are logged once, until a good read of this kind comes between.
+    fn complain(&mut self, kind: ReadKind, error: &CallError) {
+        let text = error.to_string();
+        if self.complaints.get(&kind) != Some(&text) {
+            tracing::warn!(error = text, read = kind.as_str(), "Hangar cannot be read: its state is unknown until it can");
+            self.complaints.insert(kind, text);
+        }
     }
 
-    /// The same words are logged once, until a good read comes between.
-    fn complain_once(&mut self, text: &str) {
-        if self.last_error.as_deref() != Some(text) {
-            tracing::warn!(error = text, "Hangar cannot be read: its state is unknown until it can");
-            self.last_error = Some(text.to_owned());
+    fn read_again(&mut self, kind: ReadKind) {
+        if self.complaints.remove(&kind).is_some() {
+            tracing::info!(read = kind.as_str(), "Hangar is read again");
+        }
+    }
+
+    fn tell_of_ids(&mut self, reading: &MetricsReading) {
+        let ids = (reading.skipped_ids > 0).then(|| reading.skipped_examples.join(", "));
+        if ids != self.told_ids {
+            if let Some(ids) = &ids {
+                tracing::warn!(ids, "Hangar's metrics name ids that Hangar itself would refuse; they are left alone");
+            }
+            self.told_ids = ids;
         }
     }
 

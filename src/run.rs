@@ -36,6 +36,8 @@ use views::DaemonViews;
 const SIGNALS_MAX: usize = 64;
 /// How often Hangar's log is looked at where inotify gives no hint.
 const LOG_INTERVAL: Duration = Duration::from_millis(250);
+/// How often readiness follows the attempt log.
+const READY_EVERY: Duration = Duration::from_secs(2);
 /// How often retention is looked after.
 const RETENTION_EVERY: Duration = Duration::from_hours(6);
 
@@ -120,7 +122,7 @@ async fn daemon(
     watch_hangar(supervisor, config, client, &live, &signals)?;
     watch_others(supervisor, config, &signals)?;
     supervisor.task("ready", become_ready(live, shared, stop.clone()));
-    supervisor.task("retention", retain(store, config.storage.retention, signals.clone(), stop.clone()));
+    supervisor.task("retention", retain(store, config.storage.retention, signals, stop.clone()));
     supervisor.task("engine", engine.run(heard, wake, stop));
     Ok(())
 }
@@ -284,9 +286,19 @@ async fn become_ready(live: Arc<Share>, shared: Arc<Shared>, stop: CancellationT
     shared.set_not_ready("Hangar's metrics were not read yet");
     tokio::select! {
         () = stop.cancelled() => return Ok(()),
-        () = live.first_read() => shared.set_ready(),
+        () = live.first_read() => {}
     }
-    stop.cancelled().await;
+    loop {
+        if live.get().log_unwritable {
+            shared.set_not_ready("the attempt log cannot be written: nothing acts");
+        } else {
+            shared.set_ready();
+        }
+        tokio::select! {
+            () = stop.cancelled() => break,
+            () = tokio::time::sleep(READY_EVERY) => {}
+        }
+    }
     shared.set_not_ready("shutting down");
     Ok(())
 }

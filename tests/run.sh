@@ -10,6 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 need cargo "install Rust from https://rustup.rs"
 need prlimit "install util-linux; the full-disk test limits the daemon's files with it"
+need script "install util-linux (bsdutils); a test looks at progress on a terminal with it"
 need ps "install procps"
 
 # Prometheus and Alertmanager as Debian ships them; the tests start their own, on free loopback ports.

@@ -4,5 +4,5 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export HANGAR_MEDIC_TEST_SCALE="${HANGAR_MEDIC_TEST_SCALE:-10}"
-exec cargo nextest run --no-tests=fail --success-output final --config-file .config/nextest.toml \
+exec cargo nextest run --profile soak --no-tests=fail --success-output final \
   -E 'test(/^playbook::(gate|grants|scale)::/)' "$@"

@@ -80,9 +80,7 @@ impl Listen {
                 let port = port.parse().map_err(|_| "has no valid port".to_owned())?;
                 Ok(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port))
             }
-            Some(("", port)) if port.parse::<u16>().is_ok() => {
-                Err(format!("{} has no host; write 127.0.0.1:{port}, or 0.0.0.0:{port} for every interface", quoted(text)))
-            }
+            Some(("", port)) if port.parse::<u16>().is_ok() => Err(format!("{} has no host; write 127.0.0.1:{port}", quoted(text))),
             Some(_) | None => Err(format!("{} is not an IP address and port such as 127.0.0.1:9923 or [::1]:9923", quoted(text))),
         }
     }

@@ -275,12 +275,12 @@ fn a_base_path_survives_join() {
 #[test]
 fn a_listen_address_is_an_ip_and_a_port() {
     let read = |text: &str| valid(&format!("web: {{listen_address: '{text}'}}")).web.listen_address.to_string();
-    assert_eq!(read("0.0.0.0:1"), "0.0.0.0:1");
+    assert_eq!(read("127.0.0.2:1"), "127.0.0.2:1");
     assert_eq!(read("[::1]:9923"), "[::1]:9923");
     assert_eq!(read("localhost:80"), "127.0.0.1:80");
     assert_eq!(read("127.0.0.1:0"), "127.0.0.1:0");
     let check = |text: &str, fault: &str| refused(&format!("web: {{listen_address: {text}}}"), &format!("web.listen_address: {fault}"));
-    check("':9923'", "\":9923\" has no host; write 127.0.0.1:9923, or 0.0.0.0:9923 for every interface");
+    check("':9923'", "\":9923\" has no host; write 127.0.0.1:9923");
     check("127.0.0.1", "\"127.0.0.1\" is not an IP address and port such as 127.0.0.1:9923 or [::1]:9923");
     check("127.0.0.1:99999", "\"127.0.0.1:99999\" is not an IP address and port such as 127.0.0.1:9923 or [::1]:9923");
     check("example.com:80", "\"example.com:80\" is not an IP address and port such as 127.0.0.1:9923 or [::1]:9923");
@@ -320,10 +320,16 @@ fn a_faulty_setting_is_not_compared() {
 }
 
 #[test]
+fn an_address_that_run_would_not_listen_on_is_a_fault() {
+    let text = "web.listen_address: not on loopback: without credentials only this machine may read what it shows";
+    refused("web: {listen_address: '0.0.0.0:1'}", text);
+    refused("web: {listen_address: '[::]:1'}", text);
+}
+
+#[test]
 fn what_is_allowed_but_hardly_meant_is_a_warning() {
     let check = |yaml: &str, warning: &str| assert_eq!(valid(yaml).warnings, [warning], "{yaml}");
     check("policy: {rungs: [{action: client_reconnect}]}", "policy.rungs: session_reconnect is off: no dead server is started");
-    check("web: {listen_address: '0.0.0.0:1'}", "web.listen_address: not loopback: other machines can read what it shows");
     check("policy: {settle: 1s}", "policy.settle: shorter than hangar.poll_interval (5s): a recovery is proved by a single read");
     check(
         "hangar: {start_timeout: 5s}",
@@ -379,11 +385,7 @@ fn a_flag_goes_over_the_file_and_is_judged_like_it() {
         "a b",
         "--hangar.instance: \"a b\" is not 1 to 200 printable ASCII characters without spaces",
     );
-    wrong(
-        |f, v| f.web_listen_address = Some(v),
-        ":1",
-        "--web.listen-address: \":1\" has no host; write 127.0.0.1:1, or 0.0.0.0:1 for every interface",
-    );
+    wrong(|f, v| f.web_listen_address = Some(v), ":1", "--web.listen-address: \":1\" has no host; write 127.0.0.1:1");
     wrong(|f, v| f.storage_path = Some(v.into()), "", "--storage.path: is empty");
     wrong(|f, v| f.hangar_log_file = Some(v.into()), "/", "hangar.log_file: / is a directory");
 }

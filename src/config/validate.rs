@@ -31,6 +31,9 @@ impl Raw {
         let hangar = checks.hangar(&self);
         checks.times(&self);
         checks.paths(&self);
+        if !self.web.listen_address.ip().is_loopback() {
+            checks.fault("web.listen_address", "not on loopback: without credentials only this machine may read what it shows");
+        }
         match hangar {
             Some(hangar) if checks.faults.is_empty() => {
                 let Self { prometheus, alertmanager, storage, web, log, policy, .. } = self;
@@ -237,8 +240,8 @@ fn doubts(config: &Config) -> Vec<String> {
 /// Whether it is doubtful, the setting, and why.
 pub(super) type Doubt = (bool, &'static str, String);
 
-fn hangar_doubts(config: &Config) -> [Doubt; 6] {
-    let Config { hangar: h, web, .. } = config;
+fn hangar_doubts(config: &Config) -> [Doubt; 5] {
+    let Config { hangar: h, .. } = config;
     let host = h.url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     let loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
     let last_segment = h.url.path().trim_end_matches('/').rsplit('/').next().unwrap_or_default();
@@ -269,7 +272,6 @@ fn hangar_doubts(config: &Config) -> [Doubt; 6] {
             "hangar.events",
             "an open event stream makes Hangar exit 1 on SIGTERM, and the log tells more".to_owned(),
         ),
-        (!web.listen_address.ip().is_loopback(), "web.listen_address", "not loopback: other machines can read what it shows".to_owned()),
     ]
 }
 

@@ -19,6 +19,7 @@ pub struct Live {
     pub known: usize,
     pub incidents_open: usize,
     pub fresh: bool,
+    pub log_unwritable: bool,
     pub read_at: Option<Timestamp>,
     pub process_start: Option<Timestamp>,
     pub version: Option<(u32, u32, u32)>,
@@ -34,6 +35,7 @@ impl Live {
             known: board.known(),
             incidents_open: history.open.len(),
             fresh: snapshot.hangar.fresh,
+            log_unwritable: false,
             read_at: board.read_at(),
             process_start: board.process_start(),
             version: board.version(),
@@ -43,6 +45,7 @@ impl Live {
 
     /// While the attempt log refuses, everything that is or would be an incident is held for that.
     pub(super) fn unwritable(mut self, refuses: bool, unwritten: &BTreeSet<String>, history: &History) -> Self {
+        self.log_unwritable = refuses;
         if refuses {
             for id in history.open.keys().chain(unwritten) {
                 let why = "the attempt log cannot be written: nothing acts until it can";

@@ -241,6 +241,10 @@ fn refused(error: &CallError) -> Done {
 }
 
 fn with_details(mut done: Done, error: &CallError) -> Done {
+    if let Fault::Forbidden { code, .. } = &error.fault {
+        done.evidence.insert("error_code".to_owned(), Value::from(code.as_str()));
+        done.evidence.insert("forbidden".to_owned(), Value::from(true));
+    }
     if let Fault::Api { status, code, details, .. } = &error.fault {
         done.evidence.insert("http_status".to_owned(), Value::from(*status));
         done.evidence.insert("error_code".to_owned(), Value::from(code.as_str()));

@@ -186,6 +186,7 @@ fn reading(raw: &RawServer, at: Timestamp) -> Result<RestReading, String> {
     };
     Ok(RestReading {
         at,
+        took: SignedDuration::ZERO,
         state,
         alive: raw.alive,
         mode: raw.mode.chars().take(64).collect(),

@@ -103,8 +103,9 @@ impl HangarClient {
 
     /// `GET /metrics`, parsed as it comes in. Needs no key.
     pub async fn metrics(&self) -> Result<MetricsReading, CallError> {
-        let call = Call::get("metrics");
-        self.metrics_body(&call).await.map_err(|fault| call.error(fault))
+        let (call, at) = (Call::get("metrics"), (self.clock)());
+        let reading = self.metrics_body(&call).await.map_err(|fault| call.error(fault))?;
+        Ok(MetricsReading { took: self.since(at), ..reading })
     }
 
     /// `GET /health/live`: only an answer from Hangar itself counts. Needs no key.
@@ -117,13 +118,23 @@ impl HangarClient {
     /// `GET /api/mcp_servers/`: all servers, without `consecutive_failures`.
     pub async fn list(&self) -> Result<ServerList, CallError> {
         let at = (self.clock)();
-        self.call(Call::get("api/mcp_servers/"), |body| answers::list(body, at)).await
+        let mut list = self.call(Call::get("api/mcp_servers/"), |body| answers::list(body, at)).await?;
+        let took = self.since(at);
+        list.servers.values_mut().for_each(|reading| reading.took = took);
+        Ok(list)
     }
 
     /// `GET /api/mcp_servers/{id}`. Cached at Hangar: no upstream is asked.
     pub async fn server(&self, id: &str) -> Result<ServerDetail, CallError> {
         let at = (self.clock)();
-        self.call(Call::get_of("api/mcp_servers", id, ""), |body| answers::server(body, id, at)).await
+        let mut detail = self.call(Call::get_of("api/mcp_servers", id, ""), |body| answers::server(body, id, at)).await?;
+        detail.reading.took = self.since(at);
+        Ok(detail)
+    }
+
+    /// Never below zero, whatever the clock did meanwhile.
+    fn since(&self, at: jiff::Timestamp) -> SignedDuration {
+        (self.clock)().duration_since(at).max(SignedDuration::ZERO)
     }
 
     /// `GET /api/mcp_servers/{id}/tools`: the names. A capability-blocked server's too.

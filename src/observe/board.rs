@@ -38,6 +38,11 @@ struct Event {
 }
 
 impl Entry {
+    /// A REST answer, good or bad, is kept of it.
+    const fn rest_says_something(&self) -> bool {
+        self.rest.is_some() || self.rest_not_found || self.rest_failed_at.is_some()
+    }
+
     /// Whether the new sample tells of anything that a REST answer from before it cannot know.
     fn moved(&self, new: &ServerSample) -> bool {
         let old = &self.sample;
@@ -89,7 +94,9 @@ impl Board {
             self.groups_read = false;
         }
         self.failed_since = None;
-        self.hangar.read_at = Some(at);
+        // What it says may be as old as its request; what changed in it is news as of now.
+        self.hangar.read_at = Some(at - reading.took);
+        self.hangar.took = reading.took;
         self.hangar.process_start = reading.process_start;
         self.hangar.version = reading.version.as_deref().and_then(parse_version);
         self.suspects.clear();
@@ -102,6 +109,8 @@ impl Board {
                 entry.not_cold_since = None;
             }
         }
+        // What was removed from Hangar is forgotten, or the share that makes a storm would never be reached again.
+        self.servers.retain(|id, entry| named.contains_key(id) || entry.rest_says_something() || entry.group.is_some());
         while let Some((id, sample)) = named.pop_first() {
             let entry = self.servers.entry(id.clone()).or_default();
             let changed = entry.moved(&sample);
@@ -150,10 +159,10 @@ impl Board {
         if is_down(&reading) || reading.state == State::Dead {
             self.suspects.insert(id.to_owned());
         }
-        let up = reading.state == State::Ready && reading.alive;
-        entry.event = entry.event.filter(|event| !(up && reading.at > event.at));
         let starting = reading.state == State::Initializing;
         entry.initializing_since = starting.then(|| entry.initializing_since.unwrap_or(reading.at));
+        let up = reading.state == State::Ready && reading.alive;
+        entry.event = entry.event.filter(|event| !(up && reading.at > event.at));
         entry.rest = Some(reading);
         entry.rest_not_found = false;
         entry.rest_outdated = false;
@@ -162,6 +171,7 @@ impl Board {
 
     /// Hangar does not know this server.
     pub fn not_found(&mut self, id: &str) {
+        self.hangar.read_forbidden = false;
         let entry = self.servers.entry(id.to_owned()).or_default();
         entry.rest = None;
         entry.rest_not_found = true;
@@ -292,7 +302,7 @@ impl Board {
     /// Servers that Hangar's metrics or REST answers name.
     #[must_use]
     pub fn known(&self) -> usize {
-        self.servers.len()
+        self.servers.values().filter(|entry| !entry.rest_not_found).count()
     }
 
     /// Whether the metrics' gauge of this server stands at `state`.
@@ -306,7 +316,7 @@ impl Board {
     pub fn snapshot(&self, auth: &AuthState, history: &History, now: Timestamp) -> Snapshot {
         let mut hangar = self.hangar.clone();
         // A clock that stepped back makes a reading look new for ever: an age below zero is not fresh either.
-        let age = hangar.read_at.map(|at| now.duration_since(at));
+        let age = hangar.read_at.map(|at| now.duration_since(at) - hangar.took);
         hangar.fresh =
             self.failed_since.is_none() && age.is_some_and(|age| age <= self.stale_after && age >= -SignedDuration::from_secs(1));
         // When the wait is over one try is made, and its answer decides again.
@@ -320,7 +330,7 @@ impl Board {
         let subjects = self.suspects.iter().chain(history.open.keys()).chain(history.orders.keys());
         let ids: BTreeSet<&String> = subjects.collect();
         let servers = ids.into_iter().map(|id| (id.clone(), self.reading(id, now))).collect();
-        Snapshot { known: self.servers.len(), hangar, servers, ..Snapshot::default() }
+        Snapshot { known: self.known(), hangar, servers, ..Snapshot::default() }
     }
 
     fn reading(&self, id: &str, now: Timestamp) -> ServerReading {
@@ -369,5 +379,38 @@ fn reading_of(entry: &Entry, log: Option<LogReading>) -> ServerReading {
         log,
         group: entry.group.clone(),
         silenced: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(board: &mut Board, second: i64, ids: &[&str]) {
+        let sample = ServerSample { gauge: Some(State::Ready), ..ServerSample::default() };
+        let servers = ids.iter().map(|id| ((*id).to_owned(), sample.clone())).collect();
+        let at = Timestamp::from_second(second).unwrap();
+        board.metrics(&Policy::default(), at, MetricsReading { servers, ..MetricsReading::default() });
+    }
+
+    #[test]
+    fn a_server_that_hangar_no_longer_names_is_no_longer_known() {
+        let mut board = Board::new(SignedDuration::from_secs(15));
+        read(&mut board, 100, &["a", "b", "c"]);
+        assert_eq!(board.known(), 3);
+        board.not_found("b");
+        read(&mut board, 105, &["a"]);
+        assert_eq!(board.known(), 1);
+    }
+
+    #[test]
+    fn what_metrics_say_is_as_old_as_their_request_and_fresh_from_their_answer() {
+        let mut board = Board::new(SignedDuration::from_secs(2));
+        let (asked, answered) = (Timestamp::from_second(100).unwrap(), Timestamp::from_second(103).unwrap());
+        let reading = MetricsReading { took: SignedDuration::from_secs(3), ..MetricsReading::default() };
+        board.metrics(&Policy::default(), answered, reading);
+        let auth = AuthState { auth: Auth::Ok, until: None, consecutive_401: 0, why: None };
+        let snapshot = board.snapshot(&auth, &History::default(), answered);
+        assert_eq!((snapshot.hangar.read_at, snapshot.hangar.fresh), (Some(asked), true));
     }
 }

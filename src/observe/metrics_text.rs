@@ -7,7 +7,7 @@ mod line;
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::policy::{State, StopReason, Stops, valid_server_id};
 
@@ -174,6 +174,8 @@ pub struct MetricsReading {
     pub skipped_examples: Vec<String>,
     /// Size of the body.
     pub bytes: u64,
+    /// How long it took from the request to the end of the body.
+    pub took: SignedDuration,
 }
 
 /// Folds samples into a [`MetricsReading`].

@@ -133,7 +133,8 @@ fn starts_used_up(incident: &Incident) -> bool {
 }
 
 fn spent(attempts_max: usize, incident: &Incident, rung: Rung, seen: &Seen) -> bool {
-    let counts = |a: &&super::history::Attempt| a.action == rung && !a.slow_retry && a.outcome != Some(Outcome::NotApplicable);
+    let counts =
+        |a: &&super::history::Attempt| a.action == rung && !a.slow_retry && a.outcome != Some(Outcome::NotApplicable) && !a.not_permitted();
     let made = incident.attempts.iter().filter(counts).count();
     if rung != Rung::SessionReconnect {
         return made >= attempts_max;

@@ -1,23 +1,26 @@
 //! The checks between a decision and an action. The first that says no names the hold.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::assess::{Ask, assess, own_log};
 use super::brake::{self, Braked};
-use super::decide::{only_to_look, unspent_below};
+use super::decide::{Decision, decide, only_to_look, unspent_below};
 use super::history::{History, Incident};
 use super::hold::Hold;
 use super::ladder::Rung;
 use super::limits::Policy;
 use super::matrix::OWN_ROLE;
 use super::reason::Reason;
-use super::record::HoldCause;
+use super::record::{HoldCause, Outcome};
 use super::seen::Seen;
 use super::snapshot::{ServerReading, Snapshot, Unasked};
 use super::when::after;
 
 /// Hangar's group recovery worker exists since this version.
 const GROUP_RECOVERY_SINCE: (u32, u32, u32) = (2, 23, 0);
+
+/// How long a start that Hangar did not permit is left alone.
+const PERMISSION_RETRY: SignedDuration = SignedDuration::from_mins(15);
 
 /// All that the checks look at.
 pub struct Gate<'a> {
@@ -79,7 +82,16 @@ impl Gate<'_> {
         if rung.only_looks() {
             return None;
         }
-        self.silences_unknown(rung).or_else(|| self.backoff(server, seen)).or_else(|| self.group_recovery(incident, server))
+        let held = self.silences_unknown(rung).or_else(|| self.backoff(server, seen)).or_else(|| self.group_recovery(incident, server));
+        held.or_else(|| self.permission(incident))
+    }
+
+    /// A key that may read and not start is tried again only now and then: somebody must grant it first.
+    fn permission(&self, incident: &Incident) -> Option<Braked> {
+        let last = incident.attempts.iter().rev().find(|a| !a.action.only_looks() && a.outcome != Some(Outcome::NotApplicable))?;
+        let until = after(last.settled_at.filter(|_| last.not_permitted())?, PERMISSION_RETRY);
+        let why = "Hangar does not permit our key to start servers (mcp_servers:lifecycle)";
+        (self.now < until).then(|| Braked::new(Hold::NotPermitted, Some(until), why))
     }
 
     /// What stops after the storm.
@@ -122,7 +134,15 @@ impl Gate<'_> {
     /// Whether nothing but the storm could stop this incident: it can serve as a canary.
     #[must_use]
     pub fn able(&self, incident: &Incident, seen: &Seen) -> bool {
-        self.before_deciding(incident, seen).is_none() && !only_to_look(incident, seen)
+        self.before_deciding(incident, seen).is_none() && !only_to_look(incident, seen) && !self.barred(incident, seen)
+    }
+
+    /// The gate forbids the next rung, so that nothing would come of waiting for this one.
+    fn barred(&self, incident: &Incident, seen: &Seen) -> bool {
+        match decide(self.policy, incident, seen) {
+            Decision::Climb(rung) => self.permitted(Some(incident), Some(seen), rung, OURSELVES).is_some(),
+            Decision::Pass(..) | Decision::Forbidden(_) | Decision::Exhausted => false,
+        }
     }
 
     /// No new action once we are to end.

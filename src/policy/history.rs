@@ -67,6 +67,12 @@ impl Attempt {
         self.action.rank() >= 2 && (self.receipt == Some(Receipt::Accepted) || self.receipt_outcome == Some(Outcome::Failed))
     }
 
+    /// Hangar does not permit our key to do this: nothing was tried.
+    #[must_use]
+    pub fn not_permitted(&self) -> bool {
+        self.outcome == Some(Outcome::Denied) && self.evidence.get("forbidden").and_then(Value::as_bool) == Some(true)
+    }
+
     /// The outcome says that this rung was tried and is spent.
     #[must_use]
     pub fn spends_rung(&self) -> bool {

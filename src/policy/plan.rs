@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::brake::{Braked, Budgets, Storm};
 use super::decide::{Decision, decide, next_slow_retry, only_to_look, slow_retry_rung};
@@ -14,7 +14,7 @@ use super::ladder::Rung;
 use super::limits::{Mode, Policy};
 use super::record::Body;
 use super::request::{REQUEST_WAITS_MAX, Request, waiting};
-use super::seen::{CONFIRM_WITHIN, REST_RETRY, Seen, cold_unexplained, looked_since, rest_unreadable, seen, seen_closely};
+use super::seen::{CONFIRM_WITHIN, FORBIDDEN_RETRY, REST_RETRY, Seen, cold_unexplained, looked_since, seen, seen_closely};
 use super::snapshot::{ServerReading, Snapshot, State};
 use super::when::after;
 use super::words::words;
@@ -229,10 +229,13 @@ impl<'a> Climber<'a> {
     }
 
     fn read_what_is_outdated(&mut self) {
-        if !self.snapshot.hangar.fresh || self.snapshot.draining || rest_unreadable(&self.snapshot.hangar) {
+        if !self.snapshot.hangar.fresh || self.snapshot.draining || self.snapshot.hangar.auth_refused {
             return;
         }
         let snapshot = self.snapshot;
+        if snapshot.hangar.read_forbidden {
+            return self.ask_whether_permitted();
+        }
         for (id, server) in &snapshot.servers {
             let incident = self.history.open.get(id);
             let acted_at = incident.and_then(Incident::last_acted_at);
@@ -249,6 +252,20 @@ impl<'a> Climber<'a> {
                 }
                 self.read(Read::Server(id.clone()));
             }
+        }
+    }
+
+    /// The permission may be given later, to this key or with another one: one server is asked for now and then.
+    fn ask_whether_permitted(&mut self) {
+        let snapshot = self.snapshot;
+        let asked_at = snapshot.servers.values().filter_map(|s| s.rest_failed_at).filter(|at| *at <= self.now).max();
+        let again = asked_at.map_or(self.now, |at| after(at, FORBIDDEN_RETRY));
+        self.wake(Some(again));
+        let wanted = |id: &&String| self.history.open.contains_key(*id) || self.history.orders.contains_key(*id);
+        if again <= self.now
+            && let Some(id) = snapshot.servers.keys().find(wanted)
+        {
+            self.read(Read::Server(id.clone()));
         }
     }
 
@@ -423,20 +440,26 @@ impl<'a> Climber<'a> {
 
     /// Both reads are young enough to act on.
     fn confirmed(&self, server: &ServerReading) -> bool {
-        self.metrics_young() && self.rest_young(server)
+        self.metrics_young(server) && self.rest_young(server)
     }
 
-    fn young(&self, at: Timestamp) -> bool {
-        at <= self.now && self.now.duration_since(at) <= CONFIRM_WITHIN
+    /// Counted from the answer, and for as long as the other read takes besides: where both are slow they would else take
+    /// turns at being too old, and nothing would ever be done.
+    fn young(&self, at: Timestamp, took: SignedDuration, other_took: SignedDuration) -> bool {
+        let within = CONFIRM_WITHIN.saturating_add(took).saturating_add(other_took);
+        at <= self.now && self.now.duration_since(at) <= within
     }
 
-    fn metrics_young(&self) -> bool {
-        self.snapshot.hangar.read_at.is_some_and(|at| self.young(at))
+    fn metrics_young(&self, server: &ServerReading) -> bool {
+        let hangar = &self.snapshot.hangar;
+        let rest_took = server.rest.as_ref().map_or(SignedDuration::ZERO, |r| r.took);
+        hangar.read_at.is_some_and(|at| self.young(at, hangar.took, rest_took))
     }
 
     fn rest_young(&self, server: &ServerReading) -> bool {
         // The list says less than the detail: no failures in a row, and on 2.20 no backoff.
-        !server.rest_outdated && server.rest.as_ref().is_some_and(|r| self.young(r.at) && r.consecutive_failures.is_some())
+        let current = server.rest.as_ref().filter(|r| !server.rest_outdated && r.consecutive_failures.is_some());
+        current.is_some_and(|r| self.young(r.at, r.took, self.snapshot.hangar.took))
     }
 
     /// Reads both again: what was read before a window ended says nothing of its end.
@@ -452,7 +475,7 @@ impl<'a> Climber<'a> {
         if !self.may_read(server) {
             return;
         }
-        if !self.metrics_young() {
+        if !self.metrics_young(server) {
             self.read(Read::Metrics);
         }
         if !self.rest_young(server) {

@@ -203,5 +203,8 @@ fn blocked(server: &ServerReading, now: Timestamp) -> Option<Provenance> {
 /// How long a failed REST read is left alone before the next try.
 pub const REST_RETRY: SignedDuration = SignedDuration::from_secs(5);
 
-/// How old the confirming reads may be when an action is sent.
+/// How long a read that Hangar does not permit us is left alone: each one writes to Hangar's log.
+pub const FORBIDDEN_RETRY: SignedDuration = SignedDuration::from_secs(30);
+
+/// How old the confirming reads' answers may be when an action is sent.
 pub const CONFIRM_WITHIN: SignedDuration = SignedDuration::from_secs(1);

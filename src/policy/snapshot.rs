@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::reason::{Provenance, Reason};
@@ -58,7 +58,10 @@ pub struct DeadBlock {
 /// `GET /api/mcp_servers/{id}` or its entry in the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RestReading {
+    /// When it was asked for: what Hangar said may be as old as that.
     pub at: Timestamp,
+    /// How long the answer took.
+    pub took: SignedDuration,
     pub state: State,
     /// Process liveness now; says nothing for `remote` servers.
     pub alive: bool,
@@ -162,8 +165,10 @@ words! {
 /// The Hangar process itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HangarReading {
-    /// Last good read of its metrics; `None` before the first.
+    /// When the last good read of its metrics was asked for; `None` before the first.
     pub read_at: Option<Timestamp>,
+    /// How long that read took.
+    pub took: SignedDuration,
     /// The last read is not older than the staleness bound and nothing failed since.
     pub fresh: bool,
     /// `mcp_hangar_process_start_time_seconds`.

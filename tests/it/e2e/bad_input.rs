@@ -72,6 +72,22 @@ fn a_rest_answer_that_cannot_be_believed_is_unknown_state() {
 }
 
 #[test]
+fn trouble_with_one_kind_of_read_is_not_called_over_by_another() {
+    let w = Unwatched::start(V2_34, |h| h.server("api", "ok", &json!({})));
+    w.hangar.bring_up(&["api"]);
+    let w = w.watch_without_log(&json!({}));
+    let rule = w.proxy.fault(|s: &Seen| s.path == "/api/mcp_servers/api", answer(503, "text/html", HTML));
+    w.hangar.kill_child("api");
+    // Two tries, 5 s apart, of the same words.
+    w.wait("the server is asked for twice", 30, |w| w.proxy.seen().iter().filter(|s| s.status == 503).count() >= 2);
+    let said = |words: &str| w.medic.log().lines().filter(|l| l.contains(words)).count();
+    assert_eq!((said("Hangar cannot be read"), said("Hangar is read again")), (1, 0), "{}", w.medic.log());
+    w.proxy.lift(rule);
+    w.wait_closed("api", "recovered", 40);
+    assert_eq!(said("Hangar is read again"), 1, "{}", w.medic.log());
+}
+
+#[test]
 fn hostile_server_ids_neither_crash_the_daemon_nor_forge_its_log() {
     let long = "x".repeat(64);
     let w = Unwatched::start(V2_34, |h| h.server(&long, "ok", &json!({})).server("api", "ok", &json!({})));
@@ -110,6 +126,7 @@ fn on_a_full_disk_nothing_is_done_and_nothing_is_lost() {
     w.wait("it says that its log cannot be written", 20, held_log_unwritable);
     rest(3.0);
     w.nothing_sent_since(mark);
+    w.must("it says that it is not ready", crate::support::http::get(w.medic.port(), "/-/ready", None).status == 503);
     w.must("the daemon lives", w.medic.is_alive());
     w.must(
         "the log names the store",

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::hangar::declares_echo;
 use crate::support::world::{Unwatched, World};
-use crate::support::{Fault, V2_34, rest};
+use crate::support::{Fault, Seen, V2_34, rest};
 
 /// A server that the daemon saw dead when Hangar is killed; mended meanwhile. Hangar is down for `down` seconds.
 fn dead_when_hangar_restarts(settings: &Value, down: f64) -> World {
@@ -143,4 +143,16 @@ fn on_sigterm_the_running_start_is_settled_or_left_unresolved_and_the_daemon_end
     let outcome = w.medic.climb("api")[2].clone();
     w.must("settled by what is seen", ["session_reconnect recovered", "session_reconnect unresolved"].contains(&outcome.as_str()));
     assert_eq!(w.proxy.starts("api").len(), 1);
+}
+
+#[test]
+fn a_hangar_that_answers_slowly_is_still_acted_on() {
+    let w = Unwatched::start(V2_34, |h| h.server("api", "ok", &json!({})));
+    w.hangar.bring_up(&["api"]);
+    let w = w.watch(&json!({}));
+    w.proxy.fault(|s: &Seen| s.method == "GET" && s.path.starts_with("/api/"), Fault::Delay(Duration::from_millis(2200)));
+    w.proxy.fault(|s: &Seen| s.path == "/metrics", Fault::Delay(Duration::from_millis(1300)));
+    w.hangar.kill_child("api");
+    w.wait_closed("api", "recovered", 60);
+    w.must("started once", w.proxy.starts("api").len() == 1);
 }

@@ -97,5 +97,11 @@ fn the_gauge_is_the_fold_of_the_log_at_every_moment() {
             world.now += SignedDuration::from_secs(200);
         }
         assert!(lowered > 0, "no recovery was taken back");
+        let counted = world.metrics.recovery_metrics().attempts;
+        let cut = world.store.cut(world.now - SignedDuration::from_secs(6000), world.now, "hangar-medic").await.unwrap();
+        assert!(cut.removed > 0);
+        world.metrics.recount(&world.store.counts().await.unwrap().settled);
+        world.check().await;
+        assert!(world.metrics.recovery_metrics().attempts < counted, "retention takes attempts out of the gauge");
     });
 }

@@ -381,6 +381,7 @@ impl Hangar {
             revived_by_call: reason != Reason::CapabilityBlocked,
         });
         Some(RestReading {
+            took: SignedDuration::ZERO,
             at: now,
             state: s.state,
             alive: s.alive,

@@ -156,6 +156,7 @@ impl Dice<'_> {
 
     fn rest(&mut self) -> RestReading {
         RestReading {
+            took: self.of(&[SignedDuration::ZERO, SignedDuration::from_secs(3), SignedDuration::MAX]),
             at: self.instant(),
             state: self.of(State::ALL),
             alive: self.coin(),
@@ -223,6 +224,7 @@ impl Dice<'_> {
         }
         let hangar = HangarReading {
             read_at: self.maybe(Self::instant),
+            took: self.of(&[SignedDuration::ZERO, SignedDuration::from_secs(3), SignedDuration::MAX]),
             fresh: self.roll() % 4 != 3,
             process_start: self.maybe(|dice| dice.history_start(history)),
             lost_at: self.maybe(Self::instant),

@@ -184,7 +184,8 @@ fn fault(world: &mut World, words: &[&str]) {
         "forbidden" => world.watch.faults.forbidden = on,
         other => panic!("fault {other}"),
     }
-    if !on {
+    // A changed key file is noticed; a permission that is given is not.
+    if !on && words[0] != "forbidden" {
         world.watch.forget_refusals();
     }
 }
@@ -291,6 +292,7 @@ scenarios! {
     a_hanging_upstream_is_waited_for
     a_killed_process_is_brought_back
     a_late_word_of_a_block_forbids
+    a_permission_given_later_ends_the_hold
     a_medic_killed_during_a_failing_start_does_not_start_again_at_once
     a_medic_killed_during_a_start_settles_what_it_sees
     a_member_that_stays_out_is_rebalanced

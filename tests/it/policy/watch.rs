@@ -79,6 +79,7 @@ impl Watch {
             reading.rest_failed_at = Some(now);
             return;
         }
+        self.hangar.read_forbidden = false;
         reading.rest_failed_at = None;
         reading.rest = hangar.rest(id, now);
         let starting = reading.rest.as_ref().is_some_and(|r| r.state == State::Initializing);

@@ -90,6 +90,7 @@ fn reading(board: &Board) -> ServerReading {
 
 fn dead_without_block() -> ServerDetail {
     let reading = RestReading {
+        took: SignedDuration::ZERO,
         at: at(50),
         state: State::Dead,
         alive: false,

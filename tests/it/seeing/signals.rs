@@ -85,6 +85,7 @@ fn rest(world: &World, id: &str, now: Timestamp) -> RestReading {
     };
     let alive = state == State::Ready;
     RestReading {
+        took: SignedDuration::ZERO,
         at: now,
         state,
         alive,

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use super::http::{self, Answer};
 use super::poll;
 use super::process::{Running, free_port, signal, venv};
+use super::rest;
 
 /// The newest Hangar that is tested.
 pub const V2_34: &str = "2.34.4";
@@ -182,9 +183,16 @@ impl Hangar {
         self.process = None;
     }
 
-    /// Whether its process ended by itself.
+    /// Whether its process ended by itself; its end may be a moment younger than the broken connection.
     pub fn is_gone(&mut self) -> bool {
-        self.process.as_mut().is_none_or(|p| p.exited().is_some())
+        let gone = |hangar: &mut Self| hangar.process.as_mut().is_none_or(|p| p.exited().is_some());
+        (0..50).any(|_| {
+            let is = gone(self);
+            if !is {
+                rest(0.1);
+            }
+            is
+        })
     }
 
     /// Starts the HTTP upstream of the `remote` servers.

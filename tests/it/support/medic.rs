@@ -173,6 +173,7 @@ impl Medic {
         format!("http://127.0.0.1:{}", self.port)
     }
 
+    /// The port it listens on now.
     pub fn port(&self) -> u16 {
         self.port
     }

@@ -34,6 +34,8 @@ impl Seen {
 /// What the proxy does instead of passing a request through.
 #[derive(Clone)]
 pub enum Fault {
+    /// Passes the request on after this time.
+    Delay(Duration),
     /// Closes the connection; Hangar never hears of it.
     Drop,
     /// Answers by itself; Hangar never hears of it.
@@ -174,6 +176,10 @@ fn serve(shared: &Shared, mut client: TcpStream) -> std::io::Result<()> {
             return tunnel(hangar, &head, client);
         }
         None => forward(hangar, &head, &body)?,
+        Some((_, Fault::Delay(time))) => {
+            std::thread::sleep(time);
+            forward(hangar, &head, &body)?
+        }
         Some((_, Fault::Drop)) => return Ok(()),
         Some((id, Fault::Hold)) => {
             wait_until_lifted(shared, id);
