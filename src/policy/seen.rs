@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::history::Incident;
 use super::limits::Policy;
 use super::reason::{Provenance, Reason, Source};
-use super::snapshot::{HangarReading, LogReading, RestReading, ServerReading, Snapshot, State, StopReason};
+use super::snapshot::{HangarReading, RestReading, ServerReading, Snapshot, State, StopReason};
 
 /// What one server is, as far as it can be known now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -188,16 +188,12 @@ fn blocked(server: &ServerReading, now: Timestamp) -> Option<Provenance> {
     if let Some((_, at)) = from_rest.filter(|(reason, _)| *reason == Reason::CapabilityBlocked) {
         return Some(Provenance::of(Source::Rest, at));
     }
-    let from_log = server.log.as_ref().and_then(|log| log.dead.as_ref());
-    // A start that completed afterwards was no blocked one.
+    // The log's own order says "since the last completed start": no clock, which may step, is asked about that.
+    let log = server.log.as_ref().filter(|log| log.capability_blocked);
+    let in_log = log.map(|log| log.dead.as_ref().map_or_else(|| Provenance::of(Source::Log, now), |(_, told)| told.clone()));
     let since_it_worked = |at: Timestamp| server.last_healthy.is_none_or(|healthy| healthy.duration_since(at) <= SAME_MOMENT);
-    let blocks = |(reason, told): &&(Reason, Provenance)| *reason == Reason::CapabilityBlocked && since_it_worked(told.at);
-    let told = [server.events.as_ref(), from_log].into_iter().flatten().find(blocks);
-    if let Some((_, provenance)) = told {
-        return Some(provenance.clone());
-    }
-    let stands = |l: &&LogReading| l.capability_blocked && l.dead.as_ref().is_none_or(|(_, told)| since_it_worked(told.at));
-    server.log.as_ref().filter(stands).map(|_| Provenance::of(Source::Log, now))
+    let by_event = server.events.as_ref().filter(|(reason, told)| *reason == Reason::CapabilityBlocked && since_it_worked(told.at));
+    by_event.map(|(_, told)| told.clone()).or(in_log)
 }
 
 /// How long a failed REST read is left alone before the next try.
