@@ -14,7 +14,7 @@ use super::ladder::Rung;
 use super::limits::{Mode, Policy};
 use super::record::Body;
 use super::request::{REQUEST_WAITS_MAX, Request, waiting};
-use super::seen::{CONFIRM_WITHIN, FORBIDDEN_RETRY, REST_RETRY, Seen, cold_unexplained, looked_since, seen, seen_closely};
+use super::seen::{CONFIRM_WITHIN, COUNTER_LAG, FORBIDDEN_RETRY, REST_RETRY, Seen, cold_unexplained, looked_since, seen, seen_closely};
 use super::snapshot::{ServerReading, Snapshot, State};
 use super::when::after;
 use super::words::words;
@@ -244,7 +244,8 @@ impl<'a> Climber<'a> {
             let watched = incident.is_some() || up_again || super::seen::suspect(self.policy, server, self.now);
             let unseen = !looked_since(&snapshot.hangar, server, acted_at, self.now);
             if incident.is_some() && cold_unexplained(&snapshot.hangar, server, self.now) {
-                self.read(Read::Metrics);
+                let counted = server.rest.as_ref().map_or(self.now, |r| after(r.at, COUNTER_LAG));
+                if self.now >= counted { self.read(Read::Metrics) } else { self.wake(Some(counted)) }
             }
             if watched && (unseen || self.rest_outdated(server)) && self.may_read(server) {
                 if acted_at > snapshot.hangar.read_at {

@@ -6,6 +6,7 @@ use super::history::Incident;
 use super::limits::Policy;
 use super::reason::{Provenance, Reason, Source};
 use super::snapshot::{HangarReading, RestReading, ServerReading, Snapshot, State, StopReason};
+use super::when::after;
 
 /// What one server is, as far as it can be known now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,7 +60,7 @@ pub fn seen_closely(policy: &Policy, hangar: &HangarReading, incident: &Incident
 pub fn cold_unexplained(hangar: &HangarReading, server: &ServerReading, now: Timestamp) -> bool {
     // A look from the future (the clock stepped back) would never be explained: the metrics would be read without end.
     let cold_at = server.rest.as_ref().filter(|r| r.state == State::Cold && !server.rest_outdated).map(|r| r.at.min(now));
-    cold_at.is_some_and(|at| hangar.read_at.is_none_or(|read| read < at))
+    cold_at.is_some_and(|at| hangar.read_at.is_none_or(|read| read < after(at, COUNTER_LAG)))
 }
 
 /// Whether the metrics and the server's REST answer are current and not older than `since`.
@@ -195,6 +196,9 @@ fn blocked(server: &ServerReading, now: Timestamp) -> Option<Provenance> {
     let by_event = server.events.as_ref().filter(|(reason, told)| *reason == Reason::CapabilityBlocked && since_it_worked(told.at));
     by_event.map(|(_, told)| told.clone()).or(in_log)
 }
+
+/// Hangar counts a stop this long after REST reads cold, at most.
+pub const COUNTER_LAG: SignedDuration = SignedDuration::from_millis(300);
 
 /// How long a failed REST read is left alone before the next try.
 pub const REST_RETRY: SignedDuration = SignedDuration::from_secs(5);
