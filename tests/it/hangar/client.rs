@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::stub::{Reply, Stub, json as reply, recorded, text};
 use super::{Memory, client, settings};
+use crate::support::process::free_port;
 
 const METRICS: &str = include_str!("../../fixtures/hangar/metrics-2.34.4.txt");
 
@@ -138,9 +139,11 @@ async fn a_hostile_refusal_is_cut_and_escaped() {
 
 #[tokio::test]
 async fn nothing_listening_is_unreachable_and_has_not_acted() {
-    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let closed = format!("127.0.0.1:{}", free_port());
     let plain = Stub::always(text(200, ""));
-    for url in [format!("http://{closed}"), "http://no-such-host.invalid:8000".to_owned(), plain.url.replace("http:", "https:")] {
+    // No resolver is asked about a label of more than 63 characters.
+    let unknown = format!("http://{}:8000", "x".repeat(64));
+    for url in [format!("http://{closed}"), unknown, plain.url.replace("http:", "https:")] {
         let settings = super::Settings { url, ..settings(&plain) };
         let error = HangarClient::new(settings, Arc::new(Memory::default())).unwrap().start("gu").await.unwrap_err();
         assert!(matches!(error.fault, Fault::Unreachable { .. }) && !error.may_have_acted(), "{error}");

@@ -1,10 +1,10 @@
 //! Child processes that never outlive the test, and the few signals that tests send. Only pids that we started.
 
 use std::fs::File;
-use std::io::Write;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
@@ -66,29 +66,26 @@ pub fn signal(name: &str, pid: u32) {
     let _ = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).stderr(Stdio::null()).status();
 }
 
-/// A loopback port that is free now. Whoever uses it must retry when somebody was faster.
+/// A loopback port that nobody else uses while this process lives: nothing answers there until its test does.
 ///
 /// Tests run side by side in processes of their own, and a server binds its port seconds after it was chosen: each port
-/// is claimed by a file until the claiming process is gone. Below the ephemeral range, so that no client socket takes it.
+/// is claimed by a locked file. Below the ephemeral range, so that no client socket and no port 0 takes it.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
+    static CLAIMS: Mutex<Vec<File>> = Mutex::new(Vec::new());
     let claims = std::env::temp_dir().join("hangar-medic-test-ports");
     std::fs::create_dir_all(&claims).unwrap();
     let start = u16::try_from(std::process::id() % 601).unwrap() * 20;
-    (0..12_000)
+    let claimed = |port: &u16| {
+        let claim = File::create(claims.join(port.to_string())).ok().filter(|file| file.try_lock().is_ok());
+        claim.filter(|_| TcpListener::bind(("127.0.0.1", *port)).is_ok()).map(|claim| (*port, claim))
+    };
+    let (port, claim) = (0..12_000)
         .map(|_| 18_000 + (start + NEXT.fetch_add(1, Ordering::Relaxed)) % 12_000)
-        .find(|port| claimed(&claims.join(port.to_string())) && TcpListener::bind(("127.0.0.1", *port)).is_ok())
-        .expect("a free port below the ephemeral range")
-}
-
-fn claimed(claim: &Path) -> bool {
-    let holder = std::fs::read_to_string(claim).ok();
-    if holder.is_some_and(|pid| Path::new("/proc").join(pid.trim()).exists()) {
-        return false;
-    }
-    let _ = std::fs::remove_file(claim);
-    let file = File::options().write(true).create_new(true).open(claim);
-    file.is_ok_and(|mut file| write!(file, "{}", std::process::id()).is_ok())
+        .find_map(|port| claimed(&port))
+        .expect("a free port below the ephemeral range");
+    CLAIMS.lock().unwrap().push(claim);
+    port
 }
 
 /// Where `tests/run.sh` makes its virtual environments.
