@@ -55,3 +55,4 @@ pub use snapshot::{
 };
 pub use symptom::Symptom;
 pub use words::UnknownWord;
+pub(crate) use words::words;

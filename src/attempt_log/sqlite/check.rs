@@ -21,9 +21,16 @@ const PROGRESS_EVERY: u64 = 10_000;
 impl Store {
     pub(super) async fn check_chain(&self, progress: &mut (dyn FnMut(Progress) + Send)) -> Result<VerifyReport, LogError> {
         // Before the snapshot, so that it is never ahead of it.
-        let remembered = self.path.parent().and_then(|dir| files::remembered(dir, &self.instance));
-        let mut tx = self.readers.begin().await.map_err(self.reading())?;
+        let remembered = self.path.parent().and_then(files::remembered).filter(|(of, _)| *of == self.instance).map(|(_, head)| head);
         let mut verifier = Verifier::new(&self.instance);
+        let mut tx = match self.readers.begin().await.map_err(self.reading()) {
+            Ok(tx) => tx,
+            Err(LogError::Damaged { what, .. }) => {
+                verifier.fail(1, FaultKind::Unreadable, what);
+                return Ok(verifier.finish(remembered.as_ref()));
+            }
+            Err(error) => return Err(error),
+        };
         let mut index = Index::default();
         // Damage may hide the head too; the records themselves are what counts.
         let head = head_of(&mut tx, &self.instance).await.unwrap_or_default();
