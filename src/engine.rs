@@ -28,6 +28,7 @@ pub use version::blind_spots;
 
 use crate::attempt_log::{AttemptLog, Checkpoints, LogError};
 use crate::clock;
+use crate::config::Window;
 use crate::execute::hangar::{Done, Executor, Job};
 use crate::hangar::fault::chain;
 use crate::hangar::{CallError, Fault, Group, HangarClient, ServerDetail, ServerList};
@@ -75,6 +76,7 @@ enum Brought {
 /// Everything that the loop is made of.
 pub struct Parts {
     pub policy: Policy,
+    pub maintenance: Vec<Window>,
     pub poll_interval: Duration,
     pub stale_after: SignedDuration,
     pub client: Arc<HangarClient>,
@@ -124,6 +126,7 @@ pub struct Engine {
     seen_dead_saved: Option<Timestamp>,
     /// What each kind of read was last complained of for.
     complaints: BTreeMap<ReadKind, String>,
+    canary_failed: bool,
     told_ids: Option<String>,
     told_standing: BTreeMap<String, String>,
     /// Milliseconds in the last id that was given to a grant or request.
@@ -173,6 +176,7 @@ impl Engine {
             log_trouble: None,
             seen_dead_saved: None,
             complaints: BTreeMap::new(),
+            canary_failed: false,
             told_ids: None,
             told_standing: BTreeMap::new(),
             last_id_ms: 0,
@@ -286,6 +290,7 @@ impl Engine {
         snapshot.running.clone_from(&self.running);
         snapshot.log_unwritable = self.log_unwritable;
         snapshot.draining = self.draining;
+        snapshot.maintenance = self.parts.maintenance.iter().filter_map(|window| window.open_at(now)).collect();
         snapshot
     }
 
@@ -622,6 +627,7 @@ impl Engine {
         self.tell_standings(plan);
         self.parts.metrics.set_attempt_log_writable(!self.log_unwritable);
         self.parts.metrics.set_storm(plan.storm);
+        self.tell_canary(plan);
         let live = Live::new(plan, snapshot, &self.history, &self.board, self.disagreements.shown()).unwritable(
             self.log_unwritable,
             &self.unwritten,
@@ -629,6 +635,14 @@ impl Engine {
         );
         live.measure(&self.parts.metrics, &self.history);
         self.parts.live.set(live);
+    }
+
+    fn tell_canary(&mut self, plan: &Plan) {
+        self.parts.metrics.set_canary_failed(plan.canary_failed);
+        if plan.canary_failed && !std::mem::replace(&mut self.canary_failed, plan.canary_failed) {
+            tracing::error!(event = "canary_failed", "many servers died at once and the canary could not be recovered: a shared cause");
+        }
+        self.canary_failed = plan.canary_failed;
     }
 
     /// Why nothing happens is data, and it is told when it changes.

@@ -285,6 +285,11 @@ impl Metrics {
         self.incidents.storm.set(i64::from(active));
     }
 
+    /// Whether the canary of a storm could not be recovered.
+    pub fn set_canary_failed(&self, failed: bool) {
+        self.incidents.canary_failed.set(i64::from(failed));
+    }
+
     /// Whether the attempt log took its last write.
     pub fn set_attempt_log_writable(&self, writable: bool) {
         self.daemon.log_writable.set(i64::from(writable));

@@ -102,6 +102,7 @@ async fn daemon(
     let (wake, live) = (Arc::new(Notify::new()), Arc::new(Share::default()));
     let parts = Parts {
         policy: config.policy.clone(),
+        maintenance: config.maintenance.clone(),
         poll_interval: unsigned(config.hangar.poll_interval),
         stale_after: config.hangar.stale_after(),
         client: Arc::clone(&client),

@@ -11,6 +11,7 @@ mod raw;
 mod read;
 mod render;
 mod secret;
+mod servers;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -35,6 +36,7 @@ pub use access::{Events, HttpAccess};
 pub use log::{LogFormat, LogLevel};
 pub use render::{Effective, effective, example, render, schema};
 pub use secret::{Secret, SecretError, SecretFile};
+pub use servers::Window;
 pub use value::{parse_duration, show_duration};
 
 /// Largest configuration file, in bytes.
@@ -50,6 +52,7 @@ pub struct Config {
     pub web: Web,
     pub log: Log,
     pub policy: Policy,
+    pub maintenance: Vec<Window>,
     /// What is allowed but probably not meant, each as `path: text`.
     pub warnings: Vec<String>,
 }

@@ -9,6 +9,7 @@ use jiff::SignedDuration;
 use reqwest::Url;
 
 use super::place::{FilePath, HttpUrl, Listen, Name};
+use super::servers::{RawRungBudget, RawServerRule, RawWindow};
 use super::{Alertmanager, Config, Events, HttpAccess, Invalid, Log, Overrides, Principal, Prometheus, SecretFile, Storage, Web};
 use crate::policy::{Matrix, Policy, Rung, RungLimits};
 
@@ -25,6 +26,18 @@ pub(super) struct Raw {
     pub(super) policy: Policy,
     pub(super) rungs: RawRungs,
     pub(super) roles: RawRoles,
+    pub(super) servers: Vec<RawServerRule>,
+    pub(super) maintenance: Vec<RawWindow>,
+    pub(super) rung_budgets: RawRungBudgets,
+}
+
+/// The budgets of single rungs in the order of the file.
+pub(super) struct RawRungBudgets(pub(super) Vec<RawRungBudget>);
+
+impl Default for RawRungBudgets {
+    fn default() -> Self {
+        Self(Policy::default().budgets.rungs.iter().map(RawRungBudget::from).collect())
+    }
 }
 
 /// The rows of the class matrix in the order of the file.
@@ -171,6 +184,9 @@ impl From<&Config> for Raw {
             log: config.log.clone(),
             rungs: RawRungs(config.policy.rungs.iter().cloned().map(RawRung::from).collect()),
             roles: RawRoles::from(&config.policy.matrix),
+            servers: config.policy.servers.iter().map(RawServerRule::from).collect(),
+            maintenance: config.maintenance.iter().map(RawWindow::from).collect(),
+            rung_budgets: RawRungBudgets(config.policy.budgets.rungs.iter().map(RawRungBudget::from).collect()),
             policy: config.policy.clone(),
         }
     }

@@ -4,6 +4,7 @@ use jiff::SignedDuration;
 
 use super::place::{FilePath, HttpUrl, Listen, Name, SecretPath, Selector};
 use super::raw::{Raw, RawHangar, RawPrincipal, RawRole, RawRung};
+use super::servers::{self, ENTRIES_MAX};
 use super::value::{Duration, Kind, Nullable, Required, Share, Size, Switch, Word, Words, count, duration};
 use super::{Alertmanager, Events, HttpAccess, Log, LogFormat, LogLevel, Prometheus, Storage};
 use crate::policy::{Budgets, Mode, Policy, Rung, StormLimits, Unasked};
@@ -83,8 +84,16 @@ pub(super) fn walk<W: Walk>(w: &mut W, raw: &mut Raw) {
         let doc = "The enabled rungs of the ladder, from the narrowest action to the broadest. One that is not listed is off.";
         w.list("rungs", (1, Rung::ALL.len()), &mut raw.rungs.0, doc, rung);
         policy(w, &mut raw.policy);
+        let doc = "What applies to some servers instead; the first entry that matches a server counts, alone: \
+                   [{match: \"db-*\", enabled: false}, {match: legacy, mode: observe}].";
+        w.list("servers", (0, ENTRIES_MAX), &mut raw.servers, doc, servers::rule);
+        let doc = "Times at which others work on servers; nothing is begun then (hold maintenance): \
+                   [{name: patching, schedule: \"0 3 * * SUN\", time_zone: Europe/Berlin, duration: 2h, match: \"db-*\"}].";
+        w.list("maintenance", (0, ENTRIES_MAX), &mut raw.maintenance, doc, servers::window);
         w.section("budgets", "Sliding windows that no incident can climb over. Rungs 0 and 1 only look and do not count.", |w| {
             budgets(w, &mut raw.policy.budgets);
+            let doc = "How often one action may be done over all servers. By default each broad one once an hour.";
+            w.list("per_rung", (0, Rung::ALL.len()), &mut raw.rung_budgets.0, doc, servers::rung_budget);
         });
         w.section("storm", "Many dead at once have one cause: one server goes first, the rest wait for its proof.", |w| {
             storm(w, &mut raw.policy.storm);

@@ -9,8 +9,8 @@ use jiff::SignedDuration;
 use super::place::Name;
 use super::raw::{Raw, RawRung};
 use super::value::show_duration;
-use super::who;
 use super::{Config, Events, Hangar, Invalid, Web};
+use super::{servers, who};
 use crate::policy::{Policy, Rung, RungLimits};
 
 /// How long a server may be believed alive after Hangar was last read.
@@ -27,6 +27,9 @@ impl Raw {
         if let Some(matrix) = checks.matrix(std::mem::take(&mut self.roles.0)) {
             self.policy.matrix = matrix;
         }
+        self.policy.servers = checks.server_rules(std::mem::take(&mut self.servers));
+        self.policy.budgets.rungs = checks.rung_budgets(std::mem::take(&mut self.rung_budgets.0));
+        let maintenance = checks.maintenance(std::mem::take(&mut self.maintenance));
         let principals = checks.principals(std::mem::take(&mut self.web.principals));
         let hangar = checks.hangar(&self);
         checks.times(&self);
@@ -38,7 +41,8 @@ impl Raw {
             Some(hangar) if checks.faults.is_empty() => {
                 let Self { prometheus, alertmanager, storage, web, log, policy, .. } = self;
                 let web = Web { listen_address: web.listen_address, principals, webhook: web.webhook };
-                let mut config = Config { hangar, prometheus, alertmanager, storage, web, log, policy, warnings: checks.warnings };
+                let mut config =
+                    Config { hangar, prometheus, alertmanager, storage, web, log, policy, maintenance, warnings: checks.warnings };
                 let more = doubts(&config);
                 config.warnings.extend(more);
                 Ok(config)
@@ -174,8 +178,10 @@ impl Checks {
     /// Budgets are counted in the records: none may be cut while it still counts.
     fn retention(&mut self, raw: &Raw) {
         let (kept, p) = (raw.storage.retention, &raw.policy);
+        let per_rung = p.budgets.rungs.iter().map(|r| r.window).max().unwrap_or(SignedDuration::ZERO);
         let windows = [
             ("policy.budgets.starts_window", p.budgets.starts_window),
+            ("policy.budgets.per_rung", per_rung),
             ("policy.exhausted_retry_max", p.exhausted_retry_max),
             ("policy.not_seen_healthy_after", p.not_seen_healthy_after),
         ];
@@ -233,7 +239,7 @@ fn limits(action: Rung, raw: &RawRung) -> RungLimits {
 /// Warnings of a valid configuration.
 fn doubts(config: &Config) -> Vec<String> {
     let list = hangar_doubts(config).into_iter().chain(policy_doubts(config));
-    let list = list.chain(who::doubts(config));
+    let list = list.chain(who::doubts(config)).chain(servers::doubts(config));
     list.filter(|(doubtful, ..)| *doubtful).map(|(_, path, text)| format!("{path}: {text}")).collect()
 }
 

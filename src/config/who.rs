@@ -76,7 +76,7 @@ impl Checks {
         principals
     }
 
-    fn missing(&mut self, entry: &str, keys: &[(&str, bool)]) {
+    pub(super) fn missing(&mut self, entry: &str, keys: &[(&str, bool)]) {
         for (key, _) in keys.iter().filter(|(_, given)| !given) {
             let path = format!("{entry}.{key}");
             if self.sound(&[entry, &path]) {

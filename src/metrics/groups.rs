@@ -84,6 +84,7 @@ pub(super) struct Incidents {
     pub(super) exhausted: IntGauge,
     pub(super) holds: Each<Hold, IntGauge>,
     pub(super) hold_orders: IntGauge,
+    pub(super) canary_failed: IntGauge,
     pub(super) pauses: Each<&'static str, IntGauge>,
     pub(super) storm: IntGauge,
     pub(super) detected_after: Histogram,
@@ -112,6 +113,10 @@ impl Incidents {
             exhausted: r.int_gauge("incidents_exhausted", "Open incidents whose ladder is spent: a person is needed.")?,
             holds: r.gauges("holds", "Open incidents held, by what holds them.", &["hold"], one(Hold::ALL, Hold::as_str))?,
             hold_orders: r.int_gauge("hold_orders", "Servers that were stopped deliberately and are not started until released.")?,
+            canary_failed: r.int_gauge(
+                "storm_canary_failed",
+                "Whether a storm's canary could not be recovered (1): the platform's on-call is needed.",
+            )?,
             pauses: r.gauges(
                 "pauses",
                 "Pauses that stand: of everything (0 or 1), and of single servers.",

@@ -91,7 +91,7 @@ pub struct ApprovalAsk {
 #[must_use]
 pub fn approvable(policy: &Policy, incident: &Incident, server: Option<&ServerReading>) -> Option<Approvable> {
     let action = Rung::SessionReconnect;
-    if incident.reason != Reason::CapabilityBlocked || policy.rung(action).is_none() {
+    if incident.reason != Reason::CapabilityBlocked || policy.rung_of(&incident.mcp_server, action).is_none() {
         return None;
     }
     let looks = incident.attempts.iter().rev().filter(|a| a.action == Rung::CapabilityRefresh);

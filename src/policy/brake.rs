@@ -111,6 +111,12 @@ impl Storm {
         !self.members.is_empty()
     }
 
+    /// The canary could not be recovered: nothing but slow retries goes on, and a person is needed.
+    #[must_use]
+    pub fn canary_failed(&self) -> bool {
+        self.canary_failed
+    }
+
     /// The storm's hold on this incident, if any.
     #[must_use]
     pub fn hold(&self, incident: &Incident) -> Option<Braked> {
@@ -156,6 +162,7 @@ pub fn cooldown(policy: &Policy, incident: &Incident, now: Timestamp) -> Option<
 #[derive(Debug, Default)]
 pub struct Budgets<'a> {
     by_server: BTreeMap<&'a str, (usize, Timestamp)>,
+    by_rung: BTreeMap<Rung, (usize, Timestamp)>,
     actions: usize,
     oldest_action: Option<Timestamp>,
     in_flight: usize,
@@ -172,6 +179,10 @@ impl<'a> Budgets<'a> {
             let at = acted.ended_at.unwrap_or(now);
             if age < policy.budgets.starts_window {
                 let entry = budgets.by_server.entry(acted.mcp_server.as_str()).or_insert((0, at));
+                *entry = (entry.0 + 1, entry.1.min(at));
+            }
+            if policy.budgets.rungs.iter().any(|r| r.action == acted.action && age < r.window) {
+                let entry = budgets.by_rung.entry(acted.action).or_insert((0, at));
                 *entry = (entry.0 + 1, entry.1.min(at));
             }
             if age < policy.budgets.actions_window {
@@ -195,7 +206,7 @@ impl<'a> Budgets<'a> {
             return None;
         }
         if let Some((count, oldest)) = self.by_server.get(server)
-            && *count >= limits.starts_per_server.get() as usize
+            && *count >= policy.starts_of(server).get() as usize
         {
             let why = format!("{count} starts of this server within {:#}", limits.starts_window);
             return Some(Braked::new(Hold::BudgetSpent, Some(after(*oldest, limits.starts_window)), why));
@@ -204,6 +215,14 @@ impl<'a> Budgets<'a> {
             let until = self.oldest_action.map(|at| after(at, limits.actions_window));
             let why = format!("{} actions within {:#}", self.actions, limits.actions_window);
             return Some(Braked::new(Hold::BudgetSpent, until, why));
+        }
+        for of_rung in limits.rungs.iter().filter(|r| r.action == rung) {
+            if let Some((count, oldest)) = self.by_rung.get(&rung)
+                && *count >= of_rung.actions.get() as usize
+            {
+                let why = format!("{count} times {rung} within {:#}", of_rung.window);
+                return Some(Braked::new(Hold::BudgetSpent, Some(after(*oldest, of_rung.window)), why));
+            }
         }
         None
     }
@@ -215,6 +234,7 @@ impl<'a> Budgets<'a> {
             self.actions += 1;
             self.oldest_action.get_or_insert(now);
             self.by_server.entry(server).or_insert((0, now)).0 += 1;
+            self.by_rung.entry(rung).or_insert((0, now)).0 += 1;
         }
     }
 }

@@ -25,7 +25,7 @@ pub enum Decision {
 #[must_use]
 pub fn decide(policy: &Policy, incident: &Incident, seen: &Seen) -> Decision {
     let first = first_rank(incident, seen);
-    for limits in policy.rungs.iter().filter(|r| r.action.rank() >= first) {
+    for limits in policy.rungs_of(&incident.mcp_server).filter(|r| r.action.rank() >= first) {
         let rung = limits.action;
         if observed(policy, incident, rung) {
             continue;
@@ -52,14 +52,14 @@ pub fn decide(policy: &Policy, incident: &Incident, seen: &Seen) -> Decision {
 #[must_use]
 pub fn unspent_below(policy: &Policy, incident: &Incident, seen: &Seen, class: Rung) -> Option<Rung> {
     let first = first_rank(incident, seen);
-    let lower = policy.rungs.iter().filter(|r| r.action.rank() >= first && r.action < class);
+    let lower = policy.rungs_of(&incident.mcp_server).filter(|r| r.action.rank() >= first && r.action < class);
     let left = lower.filter(|r| not_applicable(incident, r.action, seen).is_none());
     left.filter(|r| !spent(r.attempts_max.get().into(), incident, r.action, seen)).map(|r| r.action).min()
 }
 
 /// In observe mode a rung that was recorded as "would act" counts as tried.
 fn observed(policy: &Policy, incident: &Incident, rung: Rung) -> bool {
-    policy.mode == Mode::Observe && incident.would_act.contains(&rung)
+    policy.mode_of(&incident.mcp_server) == Mode::Observe && incident.would_act.contains(&rung)
 }
 
 fn first_rank(incident: &Incident, seen: &Seen) -> u8 {
@@ -151,12 +151,12 @@ fn spent(attempts_max: usize, incident: &Incident, rung: Rung, seen: &Seen) -> b
 
 /// What a slow retry does: a start, or for a server that is up and does not work a restart, since a start would do nothing there.
 #[must_use]
-pub fn slow_retry_rung(policy: &Policy, seen: &Seen) -> Option<Rung> {
+pub fn slow_retry_rung(policy: &Policy, mcp_server: &str, seen: &Seen) -> Option<Rung> {
     let rung = match seen {
         Seen::NotSeenHealthy | Seen::Degraded(_) | Seen::Initializing(_) => Rung::WorkerRestart,
         Seen::Unknown | Seen::Healthy | Seen::Down | Seen::Dead | Seen::Cold | Seen::Gone => Rung::SessionReconnect,
     };
-    policy.rung(rung).map(|limits| limits.action)
+    policy.rung_of(mcp_server, rung).map(|limits| limits.action)
 }
 
 /// When the next slow retry of an exhausted incident is due; `None` = never.

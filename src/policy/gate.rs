@@ -70,9 +70,10 @@ impl Gate<'_> {
     #[must_use]
     pub fn before_deciding(&self, incident: &Incident, seen: &Seen) -> Option<Braked> {
         self.draining()
-            .or_else(|| super::pause::paused(self.history, &incident.mcp_server, self.now))
+            .or_else(|| self.hands_off(incident))
             .or_else(|| self.order(incident))
             .or_else(|| self.silenced(incident))
+            .or_else(|| self.maintenance(incident))
             .or_else(|| self.blind())
             .or_else(|| self.hangar_at_work(seen))
     }
@@ -150,6 +151,22 @@ impl Gate<'_> {
     #[must_use]
     pub fn draining(&self) -> Option<Braked> {
         self.snapshot.draining.then(|| Braked::new(Hold::Paused, None, "the medic is shutting down"))
+    }
+
+    /// The operator's or a person's word that this server, or everything, is left alone. What is under way is finished
+    /// only where it undoes our own stop.
+    #[must_use]
+    pub fn hands_off(&self, incident: &Incident) -> Option<Braked> {
+        let id = &incident.mcp_server;
+        super::pause::paused(self.history, id, self.now).or_else(|| self.policy.opted_out(id))
+    }
+
+    /// A window in which others work on the server.
+    #[must_use]
+    pub fn maintenance(&self, incident: &Incident) -> Option<Braked> {
+        let open = self.snapshot.maintenance.iter().filter(|m| self.now < m.until && m.servers.matches(&incident.mcp_server));
+        let window = open.max_by_key(|m| m.until)?;
+        Some(Braked::new(Hold::Maintenance, Some(window.until), format!("the maintenance window \"{}\" is open", window.name)))
     }
 
     fn order(&self, incident: &Incident) -> Option<Braked> {

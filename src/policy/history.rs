@@ -151,6 +151,7 @@ pub struct Acted {
     pub process_start: Option<Timestamp>,
     pub mcp_server: String,
     pub attempt_id: String,
+    pub action: Rung,
 }
 
 impl Acted {
@@ -291,7 +292,7 @@ impl History {
 
     /// Forgets what no window of the policy reaches any more.
     pub fn prune(&mut self, policy: &Policy, now: Timestamp) {
-        let acted = policy.budgets.starts_window.max(policy.budgets.actions_window);
+        let acted = policy.longest_budget_window();
         // Not in the order of their ends: one that is under way must not keep those behind it.
         self.acted.retain(|a| a.age(now) <= acted);
         while self.acted.len() > WINDOW_ENTRIES_MAX {
@@ -437,6 +438,7 @@ impl History {
                 process_start: *process_start,
                 mcp_server: mcp_server.clone(),
                 attempt_id: attempt_id.clone(),
+                action: *action,
             });
         }
         let attempt = Attempt {

@@ -7,6 +7,8 @@ words! {
     pub enum Hold as "hold" {
         /// A person paused everything or this server.
         Paused = "paused",
+        /// `policy.servers` leaves this server alone.
+        OptedOut = "opted_out",
         /// `--mode observe`: what would be done is recorded, nothing is sent.
         ObserveOnly = "observe_only",
         /// A person or a detection rule stopped the server.

@@ -366,7 +366,8 @@ impl Keeper<'_> {
     /// Rungs that do not apply are written down and passed; the last one ends the ladder; observe mode writes what it would do.
     fn spend(&self) -> Vec<Body> {
         let gate = Gate { policy: self.policy, snapshot: self.snapshot, history: self.history, now: self.now };
-        let observed = self.policy.mode == Mode::Observe && self.incident.would_act.iter().any(|r| !r.only_looks());
+        let observed =
+            self.policy.mode_of(&self.incident.mcp_server) == Mode::Observe && self.incident.would_act.iter().any(|r| !r.only_looks());
         let idle = observed || matches!(self.seen, Seen::Unknown | Seen::Healthy | Seen::Gone);
         if self.incident.open_attempt().is_some() || idle || gate.before_deciding(self.incident, self.seen).is_some() {
             return Vec::new();
@@ -388,11 +389,11 @@ impl Keeper<'_> {
                     Body::AttemptSettled { attempt_id, outcome: Outcome::NotApplicable, why: why.to_owned() },
                 ]
             }
-            Decision::Exhausted if self.incident.exhausted_at.is_none() && self.policy.mode == Mode::Act => {
+            Decision::Exhausted if self.incident.exhausted_at.is_none() && self.policy.mode_of(&self.incident.mcp_server) == Mode::Act => {
                 vec![Body::Exhausted { incident_id: id.clone() }]
             }
             // What only looks leads to the first rung that would act; that one is shown and kept.
-            Decision::Climb(rung) if self.policy.mode == Mode::Observe => {
+            Decision::Climb(rung) if self.policy.mode_of(&self.incident.mcp_server) == Mode::Observe => {
                 vec![Body::WouldAct { incident_id: id.clone(), action: rung }]
             }
             Decision::Climb(_) | Decision::Exhausted | Decision::Forbidden(_) => Vec::new(),

@@ -6,6 +6,7 @@ use jiff::SignedDuration;
 
 use super::ladder::Rung;
 use super::matrix::Matrix;
+use super::rule::ServerRule;
 use super::words::words;
 
 words! {
@@ -37,8 +38,19 @@ pub struct Budgets {
     pub actions_window: SignedDuration,
     /// Attempts under way at once over all servers; one per target always.
     pub in_flight: NonZeroU32,
+    /// Acting attempts of one rung over all servers.
+    pub rungs: Vec<RungBudget>,
     /// Starts sent to Hangar per second; Hangar's bucket is shared with its users.
     pub starts_per_second: NonZeroU32,
+}
+
+/// How often one rung may be climbed over all servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RungBudget {
+    pub action: Rung,
+    /// Attempts within `window`.
+    pub actions: NonZeroU32,
+    pub window: SignedDuration,
 }
 
 /// Many servers dead at once is one cause: one canary goes first.
@@ -84,6 +96,8 @@ pub struct Policy {
     pub approval_lasts: SignedDuration,
     pub budgets: Budgets,
     pub storm: StormLimits,
+    /// In the order of the file.
+    pub servers: Vec<ServerRule>,
     /// Which role may do what, the daemon's own included.
     pub matrix: Matrix,
     /// An allowed restart request becomes a step; else it is recorded and reported only.
@@ -97,6 +111,13 @@ impl Policy {
     #[must_use]
     pub fn rung(&self, rung: Rung) -> Option<&RungLimits> {
         self.rungs.iter().find(|r| r.action == rung)
+    }
+
+    /// What was done longer ago than this is in no budget any more.
+    #[must_use]
+    pub fn longest_budget_window(&self) -> SignedDuration {
+        let of_all = self.budgets.starts_window.max(self.budgets.actions_window);
+        self.budgets.rungs.iter().map(|r| r.window).fold(of_all, SignedDuration::max)
     }
 }
 
@@ -112,6 +133,11 @@ const fn nz32(n: u32) -> NonZeroU32 {
         Some(n) => n,
         None => NonZeroU32::MIN,
     }
+}
+
+/// A broad action touches every server: never twice in a row.
+const fn once_an_hour(action: Rung) -> RungBudget {
+    RungBudget { action, actions: NonZeroU32::MIN, window: SignedDuration::from_hours(1) }
 }
 
 impl Default for Policy {
@@ -143,9 +169,11 @@ impl Default for Policy {
                 actions: nz32(20),
                 actions_window: SignedDuration::from_mins(10),
                 in_flight: nz32(4),
+                rungs: Rung::ALL.iter().copied().filter(|r| r.broad()).map(once_an_hour).collect(),
                 starts_per_second: nz32(2),
             },
             storm: StormLimits { servers: nz32(5), share: 0.3, window: SignedDuration::from_secs(60) },
+            servers: Vec::new(),
             matrix: Matrix::default(),
             requests_act: false,
             break_glass_authorised: false,

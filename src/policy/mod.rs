@@ -22,6 +22,7 @@ mod record;
 mod recovery_metrics;
 mod report;
 mod request;
+mod rule;
 mod seen;
 mod snapshot;
 mod stops;
@@ -38,7 +39,7 @@ pub(crate) use history::STORM_WINDOW_MAX;
 pub use history::{Acted, Attempt, History, HoldOrder, Incident, OpenedAt, attempt_id, incident_id, server_of, valid_server_id};
 pub use hold::Hold;
 pub use ladder::{LadderDocument, LadderRow, Rung, document as ladder_document};
-pub use limits::{Budgets, Mode, Policy, RungLimits, StormLimits};
+pub use limits::{Budgets, Mode, Policy, RungBudget, RungLimits, StormLimits};
 pub use matrix::{Matrix, OWN_ROLE};
 pub use pause::{PAUSE_MAX, PAUSES_MAX, Pause};
 pub use plan::{Action, AskedBy, Part, Phase, Plan, Read, Standing, Step, plan};
@@ -48,10 +49,11 @@ pub use record::{Body, Closed, HoldCause, Outcome, Receipt, Record};
 pub use recovery_metrics::{RecoveryFold, RecoveryMetrics};
 pub use report::{BreakGlass, Escalation, Refusal, RefusalCode, Report};
 pub use request::{REQUEST_WAITS_MAX, REQUESTS_MAX, Request, RequestAsk, RequestEnd, RequestVerdict, judge};
+pub use rule::{Pattern, ServerRule};
 pub use seen::{Seen, disagree, seen, suspect, told};
 pub use snapshot::{
-    Auth, DeadBlock, GroupReading, HangarReading, LogReading, RestReading, ServerReading, Silenced, Snapshot, State, StopReason, Stops,
-    Unasked,
+    Auth, DeadBlock, GroupReading, HangarReading, LogReading, Maintenance, RestReading, ServerReading, Silenced, Snapshot, State,
+    StopReason, Stops, Unasked,
 };
 pub use symptom::Symptom;
 pub use words::UnknownWord;

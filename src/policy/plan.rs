@@ -121,6 +121,8 @@ pub struct Plan {
     /// By server, for each open incident. Empty while there is something to write down first.
     pub standings: BTreeMap<String, Standing>,
     pub storm: bool,
+    /// In a storm whose canary could not be recovered.
+    pub canary_failed: bool,
     pub wake_at: Option<Timestamp>,
 }
 
@@ -210,6 +212,7 @@ impl<'a> Climber<'a> {
 
     fn climb(mut self) -> Plan {
         self.plan.storm = self.storm.active();
+        self.plan.canary_failed = self.storm.canary_failed();
         self.read_what_is_outdated();
         let history = self.history;
         let mut incidents: Vec<&Incident> = history.open.values().collect();
@@ -315,7 +318,9 @@ impl<'a> Climber<'a> {
         if matches!(seen, Seen::Healthy | Seen::Gone) {
             return Standing::new(Phase::Watching, "ready again, but nothing healthy was seen since");
         }
-        if let Some(rung) = incident.would_act.iter().find(|r| !r.only_looks()).filter(|_| self.policy.mode == Mode::Observe) {
+        if let Some(rung) =
+            incident.would_act.iter().find(|r| !r.only_looks()).filter(|_| self.policy.mode_of(&incident.mcp_server) == Mode::Observe)
+        {
             return Standing::held(Braked::new(Hold::ObserveOnly, None, format!("would do {rung}")));
         }
         // A request is no approval: what forbids acting forbids it too.
@@ -347,7 +352,7 @@ impl<'a> Climber<'a> {
         if let Some(braked) = braked {
             return Standing::held(braked);
         }
-        if self.policy.mode == Mode::Observe {
+        if self.policy.mode_of(&incident.mcp_server) == Mode::Observe {
             return Standing::held(Braked::new(Hold::ObserveOnly, None, format!("would do {rung}")));
         }
         if !rung.only_looks() && !self.confirmed(server) {
@@ -378,7 +383,7 @@ impl<'a> Climber<'a> {
     }
 
     fn exhausted(&mut self, incident: &'a Incident, server: &ServerReading, seen: &Seen) -> Standing {
-        let rung = slow_retry_rung(self.policy, seen);
+        let rung = slow_retry_rung(self.policy, &incident.mcp_server, seen);
         let due = rung.and_then(|_| next_slow_retry(self.policy, incident));
         let mut standing = Standing::new(Phase::Exhausted, "every rung that is enabled and applies was tried: a person is needed");
         standing.next_retry_at = due;
@@ -448,12 +453,12 @@ impl<'a> Climber<'a> {
     /// What stops even the second half of an action that has begun. Its intent is durable and its budget booked.
     fn second_held(&self, incident: &Incident, attempt: &Attempt) -> Option<Braked> {
         let gate = Gate { policy: self.policy, snapshot: self.snapshot, history: self.history, now: self.now };
-        let observing = self.policy.mode == Mode::Observe;
+        let observing = self.policy.mode_of(&incident.mcp_server) == Mode::Observe;
         let would = || Braked::new(Hold::ObserveOnly, None, format!("would finish {}", attempt.action));
         // What we stopped is started again whatever is paused meanwhile: leaving it down would be our own harm.
         let undoes = attempt.action == Rung::WorkerRestart;
-        let paused = || super::pause::paused(self.history, &incident.mcp_server, self.now).filter(|_| !undoes);
-        gate.draining().or_else(paused).or_else(|| observing.then(would)).or_else(|| gate.last(incident))
+        let hands_off = || gate.hands_off(incident).or_else(|| gate.maintenance(incident)).filter(|_| !undoes);
+        gate.draining().or_else(hands_off).or_else(|| observing.then(would)).or_else(|| gate.last(incident))
     }
 
     /// Both reads are young enough to act on.

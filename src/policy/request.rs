@@ -176,7 +176,7 @@ fn judge_again(policy: &Policy, snapshot: &Snapshot, history: &History, request:
     if !class.has_executor() {
         return of_class("this version has no executor for it");
     }
-    if policy.rung(class).is_none() {
+    if policy.rung_of(&request.target, class).is_none() {
         return of_class("not listed in policy.rungs");
     }
     let Some(incident) = incident else {

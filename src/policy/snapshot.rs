@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::reason::{Provenance, Reason};
+use super::rule::Pattern;
 use super::words::words;
 
 words! {
@@ -186,6 +187,14 @@ pub struct HangarReading {
     pub version: Option<(u32, u32, u32)>,
 }
 
+/// A maintenance window that is open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Maintenance {
+    pub name: String,
+    pub servers: Pattern,
+    pub until: Timestamp,
+}
+
 /// Everything `plan` sees of the present.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Snapshot {
@@ -196,6 +205,8 @@ pub struct Snapshot {
     pub servers: BTreeMap<String, ServerReading>,
     /// Attempts whose executor is at work in this process. An open attempt that is not here is an orphan of a crash.
     pub running: BTreeSet<String>,
+    /// Maintenance windows that are open now.
+    pub maintenance: Vec<Maintenance>,
     /// The attempt log refused its last write.
     pub log_unwritable: bool,
     /// SIGTERM was heard: no new action.

@@ -80,8 +80,7 @@ impl Store {
     }
 
     pub(super) async fn read_history(&self, policy: &Policy, now: Timestamp) -> Result<History, LogError> {
-        let budgets = &policy.budgets;
-        let window = budgets.starts_window.max(budgets.actions_window).max(policy.flap_window);
+        let window = policy.longest_budget_window().max(policy.flap_window);
         let now_us = now.as_microsecond();
         let storm = micros(policy.storm.window.min(STORM_WINDOW_MAX));
         let mut history = History::default();

@@ -61,6 +61,7 @@ fn a_clock_that_steps_back_splits_no_storm() {
 
 fn acted(times: &[(i64, Option<i64>, &str)]) -> History {
     let entry = |&(begun, ended, server): &(i64, Option<i64>, &str)| crate::policy::Acted {
+        action: Rung::SessionReconnect,
         at: at(begun),
         ended_at: ended.map(at),
         process_start: None,

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use hangar_medic::policy::{
-    Action, ApprovalAsk, Body, HangarReading, History, Hold, Mode, Part, Phase, Plan, Policy, Read, Reason, Record, Rung, Seen, Snapshot,
-    Standing, Step, approvable, approve, plan, seen,
+    Action, ApprovalAsk, Body, HangarReading, History, Hold, Maintenance, Mode, Part, Phase, Plan, Policy, Read, Reason, Record, Rung,
+    Seen, Snapshot, Standing, Step, approvable, approve, plan, seen,
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -39,6 +39,9 @@ pub struct World {
     /// The clock went back: windows in wall time mean nothing from here on.
     pub stepped: bool,
     pub reads: usize,
+    /// Open until their end.
+    pub maintenance: Vec<Maintenance>,
+    climbed: Vec<(Timestamp, Rung)>,
 }
 
 pub fn zero() -> Timestamp {
@@ -71,6 +74,8 @@ impl World {
             acted: Vec::new(),
             stepped: false,
             reads: 0,
+            maintenance: Vec::new(),
+            climbed: Vec::new(),
         }
     }
 
@@ -154,7 +159,8 @@ impl World {
 
     fn snapshot(&self) -> Snapshot {
         let snapshot = self.watch.snapshot(&self.policy, &self.history, &self.running, self.now);
-        Snapshot { draining: self.draining, log_unwritable: self.log_unwritable, ..snapshot }
+        let maintenance = self.maintenance.iter().filter(|m| self.now < m.until).cloned().collect();
+        Snapshot { draining: self.draining, log_unwritable: self.log_unwritable, maintenance, ..snapshot }
     }
 
     fn plan(&self, snapshot: &Snapshot) -> Plan {
@@ -282,13 +288,18 @@ impl World {
         assert!(self.jobs.iter().all(|j| j.action.mcp_server != *id), "two actions at once on one target: {}", told());
         assert!(snapshot.hangar.fresh, "an action on stale data: {}", told());
         assert!(
-            !snapshot.draining && !snapshot.log_unwritable && self.policy.mode == Mode::Act,
+            !snapshot.draining && !snapshot.log_unwritable && self.policy.mode_of(id) == Mode::Act,
             "an action while nothing may act: {}",
             told()
         );
         let undoes = action.part == Part::Second && action.rung == Rung::WorkerRestart;
         let paused = |key: Option<&String>| self.history.pauses.get(&key.cloned()).is_some_and(|p| self.now < p.until);
         assert!(undoes || !(paused(None) || paused(Some(id))), "an action while paused: {}", told());
+        let maintained = snapshot.maintenance.iter().any(|m| self.now < m.until && m.servers.matches(id));
+        assert!(undoes || !maintained, "an action in a maintenance window: {}", told());
+        assert!(undoes || self.policy.rule(id).is_none_or(|r| r.enabled), "an action at a server that is left alone: {}", told());
+        let allowed = |only: &Vec<Rung>| only.contains(&action.rung);
+        assert!(self.policy.rule(id).and_then(|r| r.rungs.as_ref()).is_none_or(allowed) || undoes, "a rung that is off: {}", told());
         if action.rung.only_looks() {
             return;
         }
@@ -320,10 +331,17 @@ impl World {
             self.starts.push((self.now, id.clone()));
             let window = self.policy.budgets.starts_window;
             let lately = self.starts.iter().filter(|(at, s)| s == id && self.now.duration_since(*at) < window).count();
-            let most = usize::try_from(self.policy.budgets.starts_per_server.get()).unwrap();
+            let most = usize::try_from(self.policy.starts_of(id).get()).unwrap();
             assert!(self.stepped || lately <= most, "{lately} starts in one window: {}", self.journal.join("\n"));
         }
         if action.part == Part::First {
+            self.climbed.push((self.now, action.rung));
+            for budget in self.policy.budgets.rungs.iter().filter(|b| b.action == action.rung) {
+                let within = |(at, rung): &&(Timestamp, Rung)| *rung == action.rung && self.now.duration_since(*at) < budget.window;
+                let lately = self.climbed.iter().filter(within).count();
+                let most = usize::try_from(budget.actions.get()).unwrap();
+                assert!(self.stepped || lately <= most, "{lately} times {} in its window: {}", action.rung, self.journal.join("\n"));
+            }
             self.acted.push(self.now);
             let window = self.policy.budgets.actions_window;
             let lately = self.acted.iter().filter(|at| self.now.duration_since(**at) < window).count();

@@ -42,6 +42,7 @@ fn of_all() -> impl Strategy<Value = String> {
         1 => Just("fault metrics on"), 2 => Just("fault metrics off"), 1 => Just("fault rest on"), 2 => Just("fault rest off"),
         1 => Just("fault disk on"), 2 => Just("fault disk off"), 1 => Just("fault send on"), 2 => Just("fault send off"),
         1 => Just("die reason=crashed a b c d e"), 1 => Just("pause all for=100"), 1 => Just("unpause all"),
+        1 => Just("window * for=90"), 1 => Just("window c for=300"),
     ]
     .prop_map(str::to_owned)
 }
@@ -59,14 +60,16 @@ struct Day {
     remote: bool,
     grouped: bool,
     storm: bool,
+    /// One server is left alone, one only observed, and one rung is rare.
+    ruled: bool,
     events: Vec<Event>,
 }
 
 fn day() -> impl Strategy<Value = Day> {
     let version = prop_oneof![2 => Just("2.34.4"), 1 => Just("2.20.0")];
     let events = prop::collection::vec(event(), 1..60);
-    (version, prop::bool::weighted(0.2), any::<bool>(), any::<bool>(), any::<bool>(), events)
-        .prop_map(|(version, no_log, remote, grouped, storm, events)| Day { version, no_log, remote, grouped, storm, events })
+    (version, prop::bool::weighted(0.2), any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), events)
+        .prop_map(|(version, no_log, remote, grouped, storm, ruled, events)| Day { version, no_log, remote, grouped, storm, ruled, events })
 }
 
 fn begin(day: &Day) -> World {
@@ -75,6 +78,11 @@ fn begin(day: &Day) -> World {
         policy.storm.servers = std::num::NonZeroU32::MAX;
     }
     let mut world = World::new(policy);
+    if day.ruled {
+        for rule in ["set rule a off", "set rule b observe", "set rule c starts_per_server=2", "set per_rung session_reconnect 3 600"] {
+            command(&mut world, rule);
+        }
+    }
     command(&mut world, &format!("hangar version {}", day.version));
     command(&mut world, if day.remote { "server a b mode=remote" } else { "server a b" });
     command(&mut world, if day.grouped { "server c d group=g" } else { "server c d" });
@@ -116,6 +124,10 @@ fn mend(world: &mut World) {
 /// What a person has to decide.
 fn needs_a_person(world: &World, id: &str) -> bool {
     let incident = &world.history.open[id];
+    let rule = world.policy.rule(id);
+    if rule.is_some_and(|r| !r.enabled || r.mode == Some(hangar_medic::policy::Mode::Observe)) {
+        return true;
+    }
     let undeterminable =
         world.standings.get(id).is_some_and(|s| s.hold == Some(Hold::Undeterminable)) && incident.reason == Reason::Unknown;
     world.history.orders.contains_key(id) || incident.reason == Reason::CapabilityBlocked || undeterminable

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use hangar_medic::policy::{Body, HoldCause, Mode, Policy, Reason, Rung, State, StopReason};
+use hangar_medic::policy::{Body, HoldCause, Maintenance, Mode, Policy, Reason, Rung, RungBudget, ServerRule, State, StopReason};
 use jiff::SignedDuration;
 
 use super::engine::World;
@@ -126,6 +126,10 @@ pub fn command(world: &mut World, line: &str) {
         }
         "drifts_to" => world.hangar.servers.get_mut(rest[0]).unwrap().undeclared = rest[1..].iter().map(|s| (*s).to_owned()).collect(),
         "pause" | "unpause" | "hold" | "resume" => brake(world, name, rest),
+        "window" => {
+            let until = now + seconds(option(rest, "for").unwrap());
+            world.maintenance.push(Maintenance { name: "patching".to_owned(), servers: rest[0].parse().unwrap(), until });
+        }
         "clock" => world.step_clock(seconds(rest[0])),
         _ => panic!("no such command: {line}"),
     }
@@ -224,6 +228,22 @@ fn set(world: &mut World, words: &[&str]) {
         ["starts_per_server", n] => policy.budgets.starts_per_server = n.parse().unwrap(),
         ["actions", n] => policy.budgets.actions = n.parse().unwrap(),
         ["in_flight", n] => policy.budgets.in_flight = n.parse().unwrap(),
+        ["rule", servers, what] => {
+            let mut rule =
+                ServerRule { servers: servers.parse().unwrap(), enabled: true, mode: None, rungs: None, starts_per_server: None };
+            match what.split_once('=') {
+                None if *what == "off" => rule.enabled = false,
+                None => rule.mode = Some(what.parse().unwrap()),
+                Some(("rungs", only)) => rule.rungs = Some(only.split(',').map(|r| r.parse().unwrap()).collect()),
+                Some((_, starts)) => rule.starts_per_server = Some(starts.parse().unwrap()),
+            }
+            policy.servers.push(rule);
+        }
+        ["per_rung", rung, actions, window] => policy.budgets.rungs.push(RungBudget {
+            action: rung.parse().unwrap(),
+            actions: actions.parse().unwrap(),
+            window: seconds(window),
+        }),
         ["without", rung] => {
             let rung: Rung = rung.parse().unwrap();
             policy.rungs.retain(|r| r.action != rung);
@@ -293,6 +313,11 @@ macro_rules! scenarios {
 }
 
 scenarios! {
+    a_maintenance_window_holds_and_then_the_world_is_read_again
+    a_server_left_alone_is_seen_and_not_touched
+    the_first_rule_that_matches_a_server_counts_alone
+    a_rung_has_a_budget_of_its_own
+    what_healed_during_a_pause_is_not_done_afterwards
     a_blocked_server_is_started_once_when_approved
     an_approval_ends_with_its_time_and_with_its_evidence
     an_approved_start_waits_for_every_other_brake
