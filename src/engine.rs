@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub use commands::{Asker, Command, CommandError, Held, Reply, Resume};
+pub use commands::{Asker, Command, CommandError, Held, Reconfigure, Reply, Resume};
 pub use fusion::Said;
 pub use hear::Signal;
 pub use records::tell;
@@ -60,6 +60,10 @@ const SERVER_READS_MAX: usize = 16;
 const LIST_RETRIES: u32 = 2;
 /// A log that refused a write is tried again after this.
 const LOG_RETRY: Duration = Duration::from_secs(1);
+/// Whatever happens or does not: the loop turns at least this often, so that one that does not is seen.
+const TURN_EVERY: Duration = Duration::from_secs(10);
+/// A loop that has not turned for this long is stuck.
+pub const STALLED_AFTER: Duration = Duration::from_mins(1);
 /// How long a shutdown waits for what is under way.
 const DRAIN_MAX: Duration = Duration::from_secs(8);
 /// How long the first plan waits for the log to be read, so that a reason is known before anything is looked at.
@@ -198,6 +202,7 @@ impl Engine {
                 self.log_caught_up = true;
             }
             let wake_at = self.turn().await;
+            self.parts.metrics.turned(clock::now());
             if self.draining
                 && (self.running.is_empty() || drain_until.is_some_and(|until| Instant::now() >= until))
                 && self.pending.is_empty()
@@ -233,7 +238,7 @@ impl Engine {
         let poll = (!self.reading.contains(&Read::Metrics)).then_some(self.next_poll);
         let log = (!self.log_caught_up).then_some(log_first);
         let retry = (self.log_unwritable || !self.pending.is_empty()).then(|| now + LOG_RETRY);
-        [planned, list, poll, log, retry, drain_until].into_iter().flatten().min().unwrap_or(now + self.parts.poll_interval)
+        [planned, list, poll, log, retry, drain_until, Some(now + TURN_EVERY)].into_iter().flatten().min().unwrap_or(now)
     }
 
     /// One turn: read what is due, then plan until there is nothing more to write down, then act.
@@ -587,6 +592,7 @@ impl Engine {
                 true
             }
             Err(error) => {
+                self.parts.metrics.attempt_log_failed();
                 if !std::mem::replace(&mut self.log_unwritable, true) {
                     tracing::error!(error = chain(&error), "the attempt log cannot be written: nothing acts until it can");
                 }

@@ -59,7 +59,8 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
 
 fn daemon(args: RunArgs) -> anyhow::Result<u8> {
     let file = args.config_file.as_deref();
-    let config = match config::load(file, &args.overrides.into()) {
+    let overrides = config::Overrides::from(args.overrides);
+    let config = match config::load(file, &overrides) {
         Ok(config) => config,
         Err(faults) => {
             let mut err = std::io::stderr().lock();
@@ -74,7 +75,8 @@ fn daemon(args: RunArgs) -> anyhow::Result<u8> {
         tracing::warn!(event = "config_warning", "{warning}");
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build().context("no runtime")?;
-    let ended = runtime.block_on(run::run(config));
+    let origin = run::Origin { file: args.config_file, overrides };
+    let ended = runtime.block_on(run::run(config, origin));
     runtime.shutdown_timeout(SHUTDOWN);
     ended?;
     Ok(OK)

@@ -7,7 +7,7 @@ mod groups;
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use prometheus::{IntCounter, Registry, TextEncoder};
@@ -314,6 +314,28 @@ impl Metrics {
         self.daemon.config_ok.set(0);
     }
 
+    /// The engine's loop turned.
+    pub fn turned(&self, at: Timestamp) {
+        *self.daemon.turned.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        self.daemon.turned_at.set(at.as_duration().as_secs_f64());
+    }
+
+    /// How long ago the engine's loop turned last; `None` before it does.
+    #[must_use]
+    pub fn turn_age(&self) -> Option<Duration> {
+        self.daemon.turned.lock().unwrap_or_else(PoisonError::into_inner).map(|at| at.elapsed())
+    }
+
+    /// Whether the daemon is of use, as `/-/ready` says.
+    pub fn set_ready(&self, ready: bool) {
+        self.daemon.ready.set(i64::from(ready));
+    }
+
+    /// The attempt log refused a write.
+    pub fn attempt_log_failed(&self) {
+        self.daemon.log_errors.inc();
+    }
+
     /// The mode in use.
     pub fn set_mode(&self, mode: Mode) {
         for (each, gauge) in &self.daemon.mode.0 {
@@ -338,6 +360,7 @@ impl Metrics {
         for (source, gauge) in &self.sources.age.0 {
             gauge.set(heard.get(source).map_or(f64::NAN, |at| now.duration_since(*at).as_secs_f64().max(0.0)));
         }
+        self.daemon.turn_age.set(self.turn_age().map_or(f64::NAN, |age| age.as_secs_f64()));
         let mut page = String::with_capacity(32 * 1024);
         if let Err(error) = TextEncoder::new().encode_utf8(&self.registry.gather(), &mut page) {
             tracing::error!(%error, "the metrics page is incomplete");

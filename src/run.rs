@@ -1,7 +1,9 @@
 //! Wiring: the one file that knows every part.
 
 mod operations;
+mod reload;
 mod views;
+mod watch;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,19 +32,20 @@ use crate::policy::State;
 use crate::server::{self, Principals, Shared};
 use crate::supervise::{GRACE, Supervisor};
 use operations::ThroughEngine;
+pub use reload::Origin;
 use views::DaemonViews;
 
 /// Signals on their way to the engine at once; then their sources wait.
 const SIGNALS_MAX: usize = 64;
 /// How often Hangar's log is looked at where inotify gives no hint.
 const LOG_INTERVAL: Duration = Duration::from_millis(250);
-/// How often readiness follows the attempt log.
-const READY_EVERY: Duration = Duration::from_secs(2);
 /// How often retention is looked after.
 const RETENTION_EVERY: Duration = Duration::from_hours(6);
 
 /// Runs the daemon until SIGTERM or SIGINT, then drains for at most 10 s.
-pub async fn run(mut config: Config) -> anyhow::Result<()> {
+pub async fn run(mut config: Config, origin: Origin) -> anyhow::Result<()> {
+    // From here on a hangup is no end.
+    let hangup = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup()).context("signals cannot be heard")?;
     config.policy.break_glass_authorised = break_glass_authorised();
     let metrics = Arc::new(Metrics::register(&Registry::new()).context("the metrics cannot be registered")?);
     metrics.set_mode(config.policy.mode);
@@ -74,7 +77,7 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     });
     tracing::info!(event = "store_open", path = %store.path().display(), records);
 
-    daemon(&mut supervisor, &config, store, metrics, shared).await?;
+    daemon(&mut supervisor, config, store, metrics, shared, (origin, hangup)).await?;
     supervisor.run(told, GRACE).await?;
     tracing::info!(event = "stopped");
     Ok(())
@@ -82,10 +85,11 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
 
 async fn daemon(
     supervisor: &mut Supervisor,
-    config: &Config,
+    config: Config,
     store: Arc<Store>,
     metrics: Arc<Metrics>,
     shared: Arc<Shared>,
+    (origin, hangup): (Origin, tokio::signal::unix::Signal),
 ) -> anyhow::Result<()> {
     let stop = supervisor.stop();
     let settings = Settings {
@@ -106,24 +110,30 @@ async fn daemon(
         poll_interval: unsigned(config.hangar.poll_interval),
         stale_after: config.hangar.stale_after(),
         client: Arc::clone(&client),
-        executor,
+        executor: Arc::clone(&executor),
         log: Arc::clone(&store) as Arc<dyn AttemptLog>,
         checkpoints: Arc::clone(&store) as Arc<dyn Checkpoints>,
         metrics: Arc::clone(&metrics),
         live: Arc::clone(&live),
         log_file: config.hangar.log_file.clone(),
-        alertmanager: config.alertmanager.url.as_ref().map(|_| (config.alertmanager.on_unreachable, silences_stale_after(config))),
+        alertmanager: config.alertmanager.url.as_ref().map(|_| (config.alertmanager.on_unreachable, silences_stale_after(&config))),
     };
     let engine = Engine::new(parts).await?;
     let log = Arc::clone(&store) as Arc<dyn AttemptLog>;
-    let views = DaemonViews::new(config, log, Arc::clone(&live), metrics, Arc::clone(&client), Arc::clone(&wake));
-    shared.set_views(Arc::new(views));
-    shared.set_operations(Arc::new(ThroughEngine(signals.clone())));
+    let views = DaemonViews::new(&config, log, Arc::clone(&live), Arc::clone(&metrics), Arc::clone(&client), Arc::clone(&wake));
+    let views = Arc::new(views);
+    shared.set_views(Arc::clone(&views) as Arc<dyn server::Views>);
+    let (reloader, asked) = mpsc::channel(reload::ASKED_MAX);
+    shared.set_operations(Arc::new(ThroughEngine { engine: signals.clone(), reloader }));
 
-    watch_hangar(supervisor, config, client, &live, &signals)?;
-    watch_others(supervisor, config, &signals)?;
-    supervisor.task("ready", become_ready(live, shared, stop.clone()));
-    supervisor.task("retention", retain(store, config.storage.retention, signals, stop.clone()));
+    watch_hangar(supervisor, &config, client, &live, &signals)?;
+    watch_others(supervisor, &config, &signals)?;
+    supervisor.task("ready", watch::watch(live, Arc::clone(&shared), Arc::clone(&metrics), stop.clone()));
+    let (retention, kept) = tokio::sync::watch::channel(config.storage.retention);
+    supervisor.task("retention", retain(store, kept, signals.clone(), stop.clone()));
+    let parts = reload::Parts { engine: signals, metrics, shared, views, executor, retention };
+    let reloader = reload::Reloader { origin, in_use: config, parts };
+    supervisor.task("reload", reloader.run(asked, hangup, stop.clone()));
     supervisor.task("engine", engine.run(heard, wake, stop));
     Ok(())
 }
@@ -282,31 +292,9 @@ async fn watch_prometheus(
     }
 }
 
-/// Ready: the store is open and Hangar was read once.
-async fn become_ready(live: Arc<Share>, shared: Arc<Shared>, stop: CancellationToken) -> anyhow::Result<()> {
-    shared.set_not_ready("Hangar's metrics were not read yet");
-    tokio::select! {
-        () = stop.cancelled() => return Ok(()),
-        () = live.first_read() => {}
-    }
-    loop {
-        if live.get().log_unwritable {
-            shared.set_not_ready("the attempt log cannot be written: nothing acts");
-        } else {
-            shared.set_ready();
-        }
-        tokio::select! {
-            () = stop.cancelled() => break,
-            () = tokio::time::sleep(READY_EVERY) => {}
-        }
-    }
-    shared.set_not_ready("shutting down");
-    Ok(())
-}
-
 async fn retain(
     store: Arc<Store>,
-    retention: SignedDuration,
+    retention: tokio::sync::watch::Receiver<SignedDuration>,
     signals: mpsc::Sender<Signal>,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
@@ -315,8 +303,8 @@ async fn retain(
             () = stop.cancelled() => return Ok(()),
             () = tokio::time::sleep(RETENTION_EVERY) => {}
         }
-        let now = clock::now();
-        match store.cut(now - retention, now, ACTOR).await {
+        let (now, kept) = (clock::now(), *retention.borrow());
+        match store.cut(now - kept, now, ACTOR).await {
             Ok(cut) if cut.removed > 0 => {
                 tracing::info!(event = "retention", removed = cut.removed, first_seq = cut.first_seq);
                 // The engine is gone only when everything stops.

@@ -3,6 +3,7 @@
 //! `settings.rs` is the one table of what can be set; reading, writing, comments and JSON Schema are four walks over it.
 
 mod access;
+mod live;
 mod log;
 mod place;
 #[cfg(test)]
@@ -33,6 +34,7 @@ use reqwest::Url;
 use crate::policy::{Mode, Policy, Unasked};
 
 pub use access::{Events, HttpAccess};
+pub use live::needs_restart;
 pub use log::{LogFormat, LogLevel};
 pub use render::{Effective, effective, example, render, schema};
 pub use secret::{Secret, SecretError, SecretFile};
@@ -53,6 +55,7 @@ pub struct Config {
     pub log: Log,
     pub policy: Policy,
     pub maintenance: Vec<Window>,
+    pub reload: Reload,
     /// What is allowed but probably not meant, each as `path: text`.
     pub warnings: Vec<String>,
 }
@@ -188,6 +191,19 @@ pub struct Principal {
 impl Default for Web {
     fn default() -> Self {
         Self { listen_address: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 9923), principals: Vec::new(), webhook: HttpAccess::default() }
+    }
+}
+
+/// How a changed file is noticed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reload {
+    /// Zero: never; SIGHUP and `POST /-/reload` remain.
+    pub watch_interval: SignedDuration,
+}
+
+impl Default for Reload {
+    fn default() -> Self {
+        Self { watch_interval: SignedDuration::from_secs(5) }
     }
 }
 

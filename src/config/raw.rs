@@ -10,7 +10,7 @@ use reqwest::Url;
 
 use super::place::{FilePath, HttpUrl, Listen, Name};
 use super::servers::{RawRungBudget, RawServerRule, RawWindow};
-use super::{Alertmanager, Config, Events, HttpAccess, Invalid, Log, Overrides, Principal, Prometheus, SecretFile, Storage, Web};
+use super::{Alertmanager, Config, Events, HttpAccess, Invalid, Log, Overrides, Principal, Prometheus, Reload, SecretFile, Storage, Web};
 use crate::policy::{Matrix, Policy, Rung, RungLimits};
 
 /// Every setting, with its default until something is read over it.
@@ -26,6 +26,7 @@ pub(super) struct Raw {
     pub(super) policy: Policy,
     pub(super) rungs: RawRungs,
     pub(super) roles: RawRoles,
+    pub(super) reload: Reload,
     pub(super) servers: Vec<RawServerRule>,
     pub(super) maintenance: Vec<RawWindow>,
     pub(super) rung_budgets: RawRungBudgets,
@@ -184,6 +185,7 @@ impl From<&Config> for Raw {
             log: config.log.clone(),
             rungs: RawRungs(config.policy.rungs.iter().cloned().map(RawRung::from).collect()),
             roles: RawRoles::from(&config.policy.matrix),
+            reload: config.reload.clone(),
             servers: config.policy.servers.iter().map(RawServerRule::from).collect(),
             maintenance: config.maintenance.iter().map(RawWindow::from).collect(),
             rung_budgets: RawRungBudgets(config.policy.budgets.rungs.iter().map(RawRungBudget::from).collect()),

@@ -70,6 +70,10 @@ pub(super) fn walk<W: Walk>(w: &mut W, raw: &mut Raw) {
         let doc = "What Alertmanager must show to POST /api/v1/alertmanager (its http_config). None: nothing; it only wakes.";
         w.section("webhook", doc, |w| HttpAccess::walk_credentials(w, &mut raw.web.webhook));
     });
+    w.section("reload", "Taking over a changed file: all of it or nothing. Also on SIGHUP and POST /-/reload.", |w| {
+        let doc = "How often the file is looked at; one that changed is read once it stays the same for that long. 0s: never.";
+        w.setting("watch_interval", &duration(ms(100), hours(1)).or_zero(), &mut raw.reload.watch_interval, doc);
+    });
     w.section("log", "The daemon's own log, on stderr.", |w| log(w, &mut raw.log));
     w.section("matrix", "The class matrix: which role may do which action. Nothing lifts it, break-glass included.", |w| {
         let doc = "One entry a role. A role that is not listed may do nothing. sidecar is the daemon's own and nobody else's.";

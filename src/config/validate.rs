@@ -39,10 +39,10 @@ impl Raw {
         }
         match hangar {
             Some(hangar) if checks.faults.is_empty() => {
-                let Self { prometheus, alertmanager, storage, web, log, policy, .. } = self;
+                let Self { prometheus, alertmanager, storage, web, log, policy, reload, .. } = self;
                 let web = Web { listen_address: web.listen_address, principals, webhook: web.webhook };
                 let mut config =
-                    Config { hangar, prometheus, alertmanager, storage, web, log, policy, maintenance, warnings: checks.warnings };
+                    Config { hangar, prometheus, alertmanager, storage, web, log, policy, maintenance, reload, warnings: checks.warnings };
                 let more = doubts(&config);
                 config.warnings.extend(more);
                 Ok(config)

@@ -1,13 +1,16 @@
 //! What people ask for, through the API. The engine alone judges and writes it down, one at a time.
 
+use std::time::Duration;
+
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::oneshot;
 
 use super::Engine;
 use crate::clock;
+use crate::config::Window;
 use crate::hangar::fault::chain;
 use crate::policy::{
-    ApprovalAsk, ApprovalEvent, Body, GrantAsk, GrantVerdict, HoldCause, PAUSE_MAX, PAUSES_MAX, RequestAsk, RequestVerdict, approve, grant,
+    ApprovalAsk, ApprovalEvent, Body, GrantAsk, GrantVerdict, HoldCause, PAUSE_MAX, PAUSES_MAX, Policy, RequestAsk, RequestVerdict, approve, grant,
     judge, valid_server_id,
 };
 
@@ -22,6 +25,11 @@ pub enum CommandError {
     NotFound(String),
     #[error("{0}")]
     NothingToDo(String),
+    #[error("the attempt log cannot be read")]
+    Unreadable,
+    /// Every reason why nothing changed.
+    #[error("{}", .0.join("; "))]
+    Invalid(Vec<String>),
     /// Judged, and refused by this name.
     #[error("{why}")]
     Refused { code: &'static str, why: String },
@@ -45,6 +53,15 @@ pub struct Resume {
     pub principal: String,
     pub role: String,
     pub reason: String,
+}
+
+/// What the loop takes over of a new configuration.
+#[derive(Debug, Clone)]
+pub struct Reconfigure {
+    pub policy: Policy,
+    pub maintenance: Vec<Window>,
+    pub poll_interval: Duration,
+    pub stale_after: SignedDuration,
 }
 
 /// Who asks for a brake or its end, and why.
@@ -71,6 +88,8 @@ pub enum Command {
     Pause(Option<String>, SignedDuration, Asker, Reply<Timestamp>),
     /// Ends the pause of everything.
     Unpause(Asker, Reply<()>),
+    /// A new configuration: whole, or not at all.
+    Reconfigure(Box<Reconfigure>, Reply<()>),
     /// Retention took records away: what is computed from the log is computed anew.
     Recount,
 }
@@ -104,6 +123,10 @@ impl Engine {
             }
             Command::Unpause(asker, reply) => {
                 let answer = self.unpause(asker).await;
+                let _ = reply.send(answer);
+            }
+            Command::Reconfigure(new, reply) => {
+                let answer = self.reconfigure(*new).await;
                 let _ = reply.send(answer);
             }
             Command::Recount => match self.parts.log.counts().await {
@@ -213,6 +236,24 @@ impl Engine {
         }
         self.write_down(&resume.principal, records).await?;
         Ok(server)
+    }
+
+    /// The past is read again: a longer window reaches further back than what was kept.
+    async fn reconfigure(&mut self, new: Reconfigure) -> Result<(), CommandError> {
+        self.open_for_commands()?;
+        let history = self.parts.log.history(&new.policy, clock::now()).await.map_err(|error| {
+            tracing::error!(error = chain(&error), "the attempt log cannot be read: the configuration in use stays");
+            CommandError::Unreadable
+        })?;
+        let seen_dead = std::mem::take(&mut self.history.seen_dead);
+        self.history = history;
+        self.history.seen_dead = seen_dead;
+        self.parts.policy = new.policy;
+        self.parts.maintenance = new.maintenance;
+        self.parts.poll_interval = new.poll_interval;
+        self.board.set_stale_after(new.stale_after);
+        self.next_poll = self.next_poll.min(tokio::time::Instant::now() + new.poll_interval);
+        Ok(())
     }
 
     fn open_for_commands(&self) -> Result<(), CommandError> {

@@ -85,6 +85,11 @@ impl Executor {
         Self { hangar, pacer: Pacer::new(starts_per_second) }
     }
 
+    /// So many starts a second from now on.
+    pub fn set_pace(&self, starts_per_second: NonZeroU32) {
+        self.pacer.set(starts_per_second);
+    }
+
     /// Does the job. Every way it can end is a [`Done`].
     pub async fn run(&self, job: &Job) -> Done {
         match (job.action, job.part) {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::time::Instant;
 
 use jiff::Timestamp;
 use prometheus::{Gauge, Histogram, IntCounter, IntGauge, IntGaugeVec, Opts};
@@ -193,6 +194,11 @@ pub(super) struct Daemon {
     pub(super) config_hash: Gauge,
     pub(super) mode: Each<Mode, IntGauge>,
     pub(super) plans: IntCounter,
+    pub(super) turned: Mutex<Option<Instant>>,
+    pub(super) turned_at: Gauge,
+    pub(super) turn_age: Gauge,
+    pub(super) ready: IntGauge,
+    pub(super) log_errors: IntCounter,
     pub(super) plan_took: Histogram,
 }
 
@@ -212,6 +218,14 @@ impl Daemon {
             )?,
             config_hash: r.gauge("config_hash", "First 48 bits of the SHA-256 of the configuration in use.")?,
             mode: r.gauges("mode", "1 for the mode in use: observe only records, act acts.", &["mode"], one(Mode::ALL, Mode::as_str))?,
+            turned: Mutex::default(),
+            turned_at: r.gauge(
+                "engine_last_turn_timestamp_seconds",
+                "Unix time in seconds at which the engine's loop turned last, at least every 10 s: a dead man's switch.",
+            )?,
+            turn_age: r.gauge("engine_turn_age_seconds", "Seconds since the engine's loop turned last; NaN before it does.")?,
+            ready: r.int_gauge("ready", "Whether /-/ready says that the daemon is of use (1) or not (0).")?,
+            log_errors: r.counter("attempt_log_errors_total", "Writes that the attempt log refused.")?,
             plans: r.counter("engine_plans_total", "Times that the engine planned.")?,
             plan_took: r.histogram(
                 "engine_plan_seconds",

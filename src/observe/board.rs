@@ -79,6 +79,11 @@ impl Board {
         Self { stale_after, ..Self::default() }
     }
 
+    /// What is older than this is unknown from now on.
+    pub fn set_stale_after(&mut self, stale_after: SignedDuration) {
+        self.stale_after = stale_after;
+    }
+
     /// With an Alertmanager: silences older than `stale_after` are unknown, and then only `unasked` is done.
     #[must_use]
     pub fn asking_alertmanager(self, unasked: Unasked, stale_after: SignedDuration) -> Self {

@@ -4,18 +4,22 @@ use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 
+use super::reload::Asked;
 use crate::engine::{Asker, Command, CommandError, Held, Reply, Resume, Signal};
 use crate::policy::{ApprovalAsk, Body, GrantAsk, GrantVerdict, RequestAsk, RequestVerdict};
 use crate::server::Caller;
 use crate::server::operations::{ApproveBody, GlassBody, Operations, PauseBody, RequestBody};
 
 /// The engine's door.
-pub struct ThroughEngine(pub mpsc::Sender<Signal>);
+pub struct ThroughEngine {
+    pub engine: mpsc::Sender<Signal>,
+    pub reloader: mpsc::Sender<Asked>,
+}
 
 impl ThroughEngine {
     async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, CommandError> {
         let (reply, answer) = oneshot::channel();
-        let sent = self.0.send(Signal::Command(Box::new(command(reply)))).await;
+        let sent = self.engine.send(Signal::Command(Box::new(command(reply)))).await;
         sent.map_err(|_| CommandError::Stopping)?;
         answer.await.unwrap_or(Err(CommandError::Stopping))
     }
@@ -60,6 +64,14 @@ impl Operations for ThroughEngine {
 
     fn unpause(&self, caller: Caller, reason: String) -> BoxFuture<'_, Result<(), CommandError>> {
         Box::pin(self.ask(|reply| Command::Unpause(asker(caller, reason), reply)))
+    }
+
+    fn reload(&self, caller: Caller) -> BoxFuture<'_, Result<String, CommandError>> {
+        Box::pin(async move {
+            let (reply, answer) = oneshot::channel();
+            self.reloader.send(Asked { principal: caller.name, reply }).await.map_err(|_| CommandError::Stopping)?;
+            answer.await.map_err(|_| CommandError::Stopping)?.map_err(CommandError::Invalid)
+        })
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the server shows of the running daemon.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::engine::{Share, blind_spots};
 use crate::hangar::HangarClient;
 use crate::metrics::Metrics;
-use crate::policy::{LadderDocument, Mode, Policy, Provenance, Reason, RecoveryMetrics, ladder_document};
+use crate::policy::{LadderDocument, Policy, Provenance, Reason, RecoveryMetrics, ladder_document};
 use crate::server::views::{
     AttemptView, HangarView, HoldOrderView, IncidentView, PauseView, SaidView, StatusView, ViewError, Views, Which,
 };
@@ -22,9 +22,8 @@ use crate::server::views::{
 pub struct DaemonViews {
     instance: String,
     url: String,
-    mode: Mode,
     reads_log: bool,
-    policy: Policy,
+    policy: RwLock<Policy>,
     started_at: Timestamp,
     log: Arc<dyn AttemptLog>,
     live: Arc<Share>,
@@ -46,9 +45,8 @@ impl DaemonViews {
         Self {
             instance: config.hangar.instance.clone(),
             url: config.hangar.url.to_string(),
-            mode: config.policy.mode,
             reads_log: config.hangar.log_file.is_some(),
-            policy: config.policy.clone(),
+            policy: RwLock::new(config.policy.clone()),
             started_at: clock::now(),
             log,
             live,
@@ -56,6 +54,15 @@ impl DaemonViews {
             client,
             wake,
         }
+    }
+
+    /// Another policy is in use from now on.
+    pub fn set_policy(&self, policy: Policy) {
+        *self.policy.write().unwrap_or_else(PoisonError::into_inner) = policy;
+    }
+
+    fn policy(&self) -> RwLockReadGuard<'_, Policy> {
+        self.policy.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn view(&self, incident: &crate::policy::Incident) -> IncidentView {
@@ -89,7 +96,7 @@ impl Views for DaemonViews {
         StatusView {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             instance: self.instance.clone(),
-            mode: self.mode,
+            mode: self.policy().mode,
             started_at: self.started_at,
             ready: live.read_at.is_some(),
             hangar: HangarView {
@@ -119,7 +126,8 @@ impl Views for DaemonViews {
     }
 
     fn ladder(&self) -> LadderDocument {
-        ladder_document(|rung| self.policy.rung(rung).is_some())
+        let policy = self.policy();
+        ladder_document(|rung| policy.rung(rung).is_some())
     }
 
     fn recovery_metrics(&self) -> RecoveryMetrics {

@@ -21,6 +21,8 @@ pub(super) enum Permission {
     Ask,
     /// Brakes, or lets the daemon start what was stopped: whoever may restart a worker may do both.
     Brake,
+    /// Takes over a changed configuration: whoever may have Hangar reload its own may do that.
+    Reload,
 }
 
 /// Every route that changes something. One that is not named here is denied.
@@ -34,6 +36,7 @@ const ROUTES: &[(&str, Permission)] = &[
     ("/api/v1/servers/{id}/hold", Permission::Brake),
     ("/api/v1/pause", Permission::Brake),
     ("/api/v1/resume", Permission::Brake),
+    ("/-/reload", Permission::Reload),
 ];
 
 /// The principal behind a request.
@@ -114,15 +117,16 @@ impl Principals {
     }
 
     fn may(&self, caller: &Caller, permission: Permission) -> Result<(), ApiError> {
-        match permission {
-            Permission::Ask => Ok(()),
-            Permission::Brake if self.matrix.permits(&caller.role, Rung::WorkerRestart) => Ok(()),
-            Permission::Brake => {
-                let why =
-                    format!("the role {} may neither hold nor resume: that needs {} in the class matrix", caller.role, Rung::WorkerRestart);
-                Err(ApiError::new(StatusCode::FORBIDDEN, "not_permitted", why))
-            }
+        let (what, needs) = match permission {
+            Permission::Ask => return Ok(()),
+            Permission::Brake => ("hold, pause or resume", Rung::WorkerRestart),
+            Permission::Reload => ("reload the configuration", Rung::ConfigurationReload),
+        };
+        if self.matrix.permits(&caller.role, needs) {
+            return Ok(());
         }
+        let why = format!("the role {} may not {what}: that needs {needs} in the class matrix", caller.role);
+        Err(ApiError::new(StatusCode::FORBIDDEN, "not_permitted", why))
     }
 }
 
@@ -139,7 +143,7 @@ fn unauthorized() -> ApiError {
 
 /// Lets through who may; the handler finds the [`Caller`] in the request's extensions. The body is not read before.
 pub(super) async fn authorise(State(shared): State<Arc<Shared>>, mut request: Request, next: Next) -> Response {
-    match judge(&shared.principals, &request) {
+    match judge(&shared.principals(), &request) {
         Ok(caller) => {
             request.extensions_mut().insert(caller);
             next.run(request).await

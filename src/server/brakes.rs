@@ -64,6 +64,12 @@ async fn hold(shared: &Shared, caller: Caller, held: Held, body: Given<Bytes, By
     Ok(Json(json!({"held": true, "mcp_server": server})).into_response())
 }
 
+/// `POST /-/reload`; the body is not read.
+pub(super) async fn reload(State(shared): State<Arc<Shared>>, Extension(caller): Extension<Caller>) -> Result<Response, ApiError> {
+    let sha256 = shared.operations()?.reload(caller).await?;
+    Ok(Json(json!({"reloaded": true, "config_sha256": sha256})).into_response())
+}
+
 pub(super) async fn pause(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,

@@ -40,6 +40,10 @@ impl From<CommandError> for ApiError {
         match error {
             CommandError::Unwritable => Self::unavailable("log_unwritable", error.to_string()),
             CommandError::Stopping => Self::unavailable("stopping", error.to_string()),
+            CommandError::Unreadable => Self::unavailable("log_unreadable", error.to_string()),
+            CommandError::Invalid(faults) => {
+                Self::new(StatusCode::CONFLICT, "configuration_refused", "the configuration in use stays").with_faults(faults)
+            }
             CommandError::NotFound(_) => Self::new(StatusCode::NOT_FOUND, "not_found", error.to_string()),
             CommandError::Refused { code, .. } => {
                 let status = if code == "not_permitted" { StatusCode::FORBIDDEN } else { StatusCode::CONFLICT };

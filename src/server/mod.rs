@@ -58,9 +58,9 @@ pub struct Shared {
     metrics: Arc<Metrics>,
     views: OnceLock<Arc<dyn Views>>,
     operations: OnceLock<Arc<dyn Operations>>,
-    principals: Principals,
+    principals: RwLock<Arc<Principals>>,
     /// What Alertmanager must show.
-    webhook_access: OnceLock<HttpAccess>,
+    webhook_access: RwLock<Option<HttpAccess>>,
     /// Why the daemon is not ready; `None` once it is.
     not_ready: RwLock<Option<String>>,
     desk: webhook::Desk,
@@ -80,8 +80,8 @@ impl Shared {
             metrics,
             views: OnceLock::new(),
             operations: OnceLock::new(),
-            principals,
-            webhook_access: OnceLock::new(),
+            principals: RwLock::new(Arc::new(principals)),
+            webhook_access: RwLock::new(None),
             not_ready: RwLock::new(Some("starting".to_owned())),
             desk: webhook::Desk::new(),
         })
@@ -96,9 +96,22 @@ impl Shared {
         self.operations.get().ok_or_else(|| ApiError::unavailable("starting", "the attempt log is not open yet"))
     }
 
-    /// The webhook asks for these credentials from now on. Only the first call counts.
+    /// The webhook asks for these credentials from now on.
     pub fn set_webhook_access(&self, access: HttpAccess) {
-        let _ = self.webhook_access.set(access);
+        *self.webhook_access.write().unwrap_or_else(PoisonError::into_inner) = Some(access);
+    }
+
+    fn webhook_access(&self) -> Option<HttpAccess> {
+        self.webhook_access.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// These may ask for changes from now on, and nobody else.
+    pub fn set_principals(&self, principals: Principals) {
+        *self.principals.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(principals);
+    }
+
+    fn principals(&self) -> Arc<Principals> {
+        Arc::clone(&self.principals.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The API answers from now on. Only the first call counts.
@@ -196,7 +209,12 @@ fn router(shared: Arc<Shared>, host_rule: access::HostRule) -> Router {
         .fallback(error::not_found)
         .method_not_allowed_fallback(error::method_not_allowed)
         .layer(middleware::from_fn_with_state(host_rule, access::check_host));
+    let reload = Router::new()
+        .route("/-/reload", post(brakes::reload))
+        .route_layer(middleware::from_fn_with_state(shared.clone(), auth::authorise))
+        .layer(middleware::from_fn_with_state(host_rule, access::check_host));
     Router::new()
+        .merge(reload)
         .route("/-/healthy", get(health::healthy))
         .route("/-/ready", get(health::ready))
         .route("/metrics", get(health::metrics))

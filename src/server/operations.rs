@@ -85,6 +85,9 @@ pub trait Operations: Send + Sync {
 
     /// Ends the pause of everything.
     fn unpause(&self, caller: Caller, reason: String) -> BoxFuture<'_, Result<(), CommandError>>;
+
+    /// Takes over the configuration file; answers with the SHA-256 of what is in use, in hex.
+    fn reload(&self, caller: Caller) -> BoxFuture<'_, Result<String, CommandError>>;
 }
 
 /// Reads a JSON object and gathers every fault of it.

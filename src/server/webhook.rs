@@ -32,7 +32,7 @@ impl Desk {
 }
 
 pub(super) async fn receive(State(shared): State<Arc<Shared>>, request: Request) -> Result<Json<Value>, ApiError> {
-    admit(shared.webhook_access.get(), request.headers().get(header::AUTHORIZATION))?;
+    admit(shared.webhook_access().as_ref(), request.headers().get(header::AUTHORIZATION))?;
     // Before the store is open nobody could be woken; Alertmanager comes again after a 503.
     let views = shared.views()?;
     let bytes = body_of(&shared.desk, request).await?;

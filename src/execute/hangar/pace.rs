@@ -7,14 +7,21 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Hands out moments at least `1 / per_second` apart.
-pub(super) struct Pacer {
+pub(super) struct Pacer(Mutex<State>);
+
+struct State {
     gap: Duration,
-    next: Mutex<Option<Instant>>,
+    next: Option<Instant>,
 }
 
 impl Pacer {
     pub(super) fn new(per_second: NonZeroU32) -> Self {
-        Self { gap: Duration::from_secs(1) / per_second.get(), next: Mutex::new(None) }
+        Self(Mutex::new(State { gap: gap(per_second), next: None }))
+    }
+
+    /// Counts from the next moment on.
+    pub(super) fn set(&self, per_second: NonZeroU32) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).gap = gap(per_second);
     }
 
     /// Waits for this caller's moment. A caller that is dropped while it waits leaves its moment unused.
@@ -24,11 +31,15 @@ impl Pacer {
     }
 
     fn reserve(&self, now: Instant) -> Instant {
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = next.map_or(now, |next| next.max(now));
-        *next = Some(at + self.gap);
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = state.next.map_or(now, |next| next.max(now));
+        state.next = Some(at + state.gap);
         at
     }
+}
+
+fn gap(per_second: NonZeroU32) -> Duration {
+    Duration::from_secs(1) / per_second.get()
 }
 
 #[cfg(test)]
