@@ -50,7 +50,7 @@ words! {
 }
 
 /// Codes that the webhook can answer; any other is counted as `other`.
-const WEBHOOK_CODES: &[&str] = &["200", "400", "401", "403", "413", "503", "other"];
+const WEBHOOK_CODES: &[&str] = &["200", "400", "401", "403", "413", "429", "503", "other"];
 
 /// What the counters stood at when the last process ended, from the attempt log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

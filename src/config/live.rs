@@ -59,11 +59,10 @@ mod tests {
             ("policy: {mode: observe, settle: 5s, storm: {servers: 9}}", &[]),
             ("storage: {retention: 30d}\nhangar: {poll_interval: 2s}", &[]),
             ("web: {listen_address: '127.0.0.1:1'}", &["web.listen_address"]),
-            ("storage: {path: /x}\nhangar: {instance: other, request_timeout: 1s}", &[
-                "hangar.instance",
-                "hangar.request_timeout",
-                "storage.path",
-            ]),
+            (
+                "storage: {path: /x}\nhangar: {instance: other, request_timeout: 1s}",
+                &["hangar.instance", "hangar.request_timeout", "storage.path"],
+            ),
             ("prometheus: {url: 'http://p'}\npolicy: {mode: observe}", &["prometheus.url"]),
         ] {
             assert_eq!(needs_restart(&base, &valid(yaml)), paths, "{yaml}");

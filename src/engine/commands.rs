@@ -10,8 +10,8 @@ use crate::clock;
 use crate::config::Window;
 use crate::hangar::fault::chain;
 use crate::policy::{
-    ApprovalAsk, ApprovalEvent, Body, GrantAsk, GrantVerdict, HoldCause, PAUSE_MAX, PAUSES_MAX, Policy, RequestAsk, RequestVerdict, approve, grant,
-    judge, valid_server_id,
+    ApprovalAsk, ApprovalEvent, Body, GrantAsk, GrantVerdict, HoldCause, PAUSE_MAX, PAUSES_MAX, Policy, RequestAsk, RequestVerdict,
+    approve, grant, judge, valid_server_id,
 };
 
 /// Why a command was not carried out.

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use axum::extract::{Request, State};
 use axum::http::uri::Authority;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
@@ -39,6 +39,19 @@ impl HostRule {
             Self::LoopbackNames => authority.parse::<Authority>().is_ok_and(|a| names_loopback(a.host())),
         }
     }
+}
+
+/// Whether a web page of another site sent it: a browser says so, and nothing else does. There is no cookie to ride on;
+/// this is the second lock.
+pub(super) fn cross_site(headers: &HeaderMap) -> bool {
+    let text = |name: HeaderName| headers.get_all(name).iter().map(|v| v.to_str().unwrap_or("?").to_owned()).collect::<Vec<_>>();
+    let foreign = text(HeaderName::from_static("sec-fetch-site")).iter().any(|site| site != "same-origin" && site != "none");
+    let host = text(header::HOST).pop().unwrap_or_default();
+    let ours = |origin: &String| {
+        let of = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+        of.is_some_and(|of| !host.is_empty() && of.eq_ignore_ascii_case(&host))
+    };
+    foreign || !text(header::ORIGIN).iter().all(ours)
 }
 
 fn names_loopback(host: &str) -> bool {
@@ -78,6 +91,29 @@ mod tests {
         {
             assert!(!rule.allows(host), "{host}");
         }
+    }
+
+    #[test]
+    fn what_a_page_of_another_site_sends_is_told_by_its_browser() {
+        let check = |headers: &[(&str, &str)], foreign: bool| {
+            let mut map = HeaderMap::new();
+            for (name, value) in headers {
+                map.append(HeaderName::try_from(*name).unwrap(), value.parse().unwrap());
+            }
+            assert_eq!(cross_site(&map), foreign, "{headers:?}");
+        };
+        let host = ("host", "127.0.0.1:9923");
+        check(&[host], false);
+        check(&[host, ("origin", "http://127.0.0.1:9923"), ("sec-fetch-site", "same-origin")], false);
+        check(&[host, ("origin", "https://127.0.0.1:9923")], false);
+        for origin in ["null", "http://evil.example", "http://127.0.0.1:9924", "http://127.0.0.1", "127.0.0.1:9923", "", "file://"] {
+            check(&[host, ("origin", origin)], true);
+        }
+        check(&[host, ("origin", "http://127.0.0.1:9923"), ("origin", "http://evil.example")], true);
+        for site in ["cross-site", "same-site", ""] {
+            check(&[host, ("sec-fetch-site", site)], true);
+        }
+        check(&[("origin", "http://")], true);
     }
 
     #[test]

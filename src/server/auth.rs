@@ -1,4 +1,4 @@
-//! Who asks for a change: a principal, known by a bearer token. Each route that changes something names its permission.
+//! Who asks: for a change a principal, known by a bearer token. Each route names its permission.
 
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,13 +10,20 @@ use axum::response::{IntoResponse, Response};
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
-use super::{ApiError, Shared};
+use super::pace::Pace;
+use super::{ApiError, Shared, access};
 use crate::config::Principal;
 use crate::policy::{Matrix, Rung};
 
-/// What a route asks of the caller's role.
+/// What a route asks of the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Permission {
+pub enum Permission {
+    /// Health and metrics: everybody, at any rate.
+    Health,
+    /// Reading what holds no text of an upstream: everybody who reaches us.
+    Read,
+    /// It only wakes; it has credentials of its own (`web.webhook`).
+    Wake,
     /// Every principal may ask: the gate judges what is asked for, and the refusal carries its report.
     Ask,
     /// Brakes, or lets the daemon start what was stopped: whoever may restart a worker may do both.
@@ -25,18 +32,33 @@ pub(super) enum Permission {
     Reload,
 }
 
-/// Every route that changes something. One that is not named here is denied.
-const ROUTES: &[(&str, Permission)] = &[
-    ("/api/v1/break-glass", Permission::Ask),
-    ("/api/v1/restart-requests", Permission::Ask),
-    ("/api/v1/incidents/{id}/resume", Permission::Brake),
-    ("/api/v1/servers/{id}/resume", Permission::Brake),
-    ("/api/v1/incidents/{id}/approve", Permission::Ask),
-    ("/api/v1/incidents/{id}/hold", Permission::Brake),
-    ("/api/v1/servers/{id}/hold", Permission::Brake),
-    ("/api/v1/pause", Permission::Brake),
-    ("/api/v1/resume", Permission::Brake),
-    ("/-/reload", Permission::Reload),
+/// Every route there is, with its permission. One that is not named here is denied, whatever the router knows.
+pub const ROUTES: &[(&str, &str, Permission)] = &[
+    ("GET", "/-/healthy", Permission::Health),
+    ("GET", "/-/ready", Permission::Health),
+    ("GET", "/metrics", Permission::Health),
+    ("GET", "/", Permission::Read),
+    ("GET", "/incidents/{id}", Permission::Read),
+    ("GET", "/style.css", Permission::Read),
+    ("GET", "/icon.svg", Permission::Read),
+    ("GET", "/api/v1/status", Permission::Read),
+    ("GET", "/api/v1/ladder", Permission::Read),
+    ("GET", "/api/v1/incidents", Permission::Read),
+    ("GET", "/api/v1/incidents/{id}", Permission::Read),
+    ("GET", "/api/v1/attempts", Permission::Read),
+    ("GET", "/api/v1/recovery-metrics", Permission::Read),
+    ("GET", "/api/v1/runbooks/{name}", Permission::Read),
+    ("POST", "/api/v1/alertmanager", Permission::Wake),
+    ("POST", "/api/v1/break-glass", Permission::Ask),
+    ("POST", "/api/v1/restart-requests", Permission::Ask),
+    ("POST", "/api/v1/incidents/{id}/approve", Permission::Ask),
+    ("POST", "/api/v1/incidents/{id}/hold", Permission::Brake),
+    ("POST", "/api/v1/incidents/{id}/resume", Permission::Brake),
+    ("POST", "/api/v1/servers/{id}/hold", Permission::Brake),
+    ("POST", "/api/v1/servers/{id}/resume", Permission::Brake),
+    ("POST", "/api/v1/pause", Permission::Brake),
+    ("POST", "/api/v1/resume", Permission::Brake),
+    ("POST", "/-/reload", Permission::Reload),
 ];
 
 /// The principal behind a request.
@@ -118,7 +140,7 @@ impl Principals {
 
     fn may(&self, caller: &Caller, permission: Permission) -> Result<(), ApiError> {
         let (what, needs) = match permission {
-            Permission::Ask => return Ok(()),
+            Permission::Health | Permission::Read | Permission::Wake | Permission::Ask => return Ok(()),
             Permission::Brake => ("hold, pause or resume", Rung::WorkerRestart),
             Permission::Reload => ("reload the configuration", Rung::ConfigurationReload),
         };
@@ -141,11 +163,14 @@ fn unauthorized() -> ApiError {
     ApiError::new(StatusCode::UNAUTHORIZED, "unauthorized", "a bearer token of a configured principal is needed")
 }
 
-/// Lets through who may; the handler finds the [`Caller`] in the request's extensions. The body is not read before.
+/// Lets through who may; where a principal is needed the handler finds the [`Caller`] in the request's extensions. The body
+/// is not read before.
 pub(super) async fn authorise(State(shared): State<Arc<Shared>>, mut request: Request, next: Next) -> Response {
-    match judge(&shared.principals(), &request) {
+    match judge(&shared, &request) {
         Ok(caller) => {
-            request.extensions_mut().insert(caller);
+            if let Some(caller) = caller {
+                request.extensions_mut().insert(caller);
+            }
             next.run(request).await
         }
         Err(error) => {
@@ -153,21 +178,57 @@ pub(super) async fn authorise(State(shared): State<Arc<Shared>>, mut request: Re
             if response.status() == StatusCode::UNAUTHORIZED {
                 response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
+            if response.status() == StatusCode::TOO_MANY_REQUESTS {
+                response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            }
             response
         }
     }
 }
 
-fn judge(principals: &Principals, request: &Request) -> Result<Caller, ApiError> {
-    let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
-    let permission = ROUTES.iter().find(|(route, _)| Some(*route) == path).map(|(_, permission)| *permission);
-    let denied = || ApiError::new(StatusCode::FORBIDDEN, "not_permitted", "nobody may do this");
-    let permission = permission.ok_or_else(denied)?;
+fn judge(shared: &Shared, request: &Request) -> Result<Option<Caller>, ApiError> {
+    let permission = permission(request)?;
+    let paced = |pace| if shared.paces.take(pace) { Ok(()) } else { Err(too_many()) };
+    match permission {
+        Permission::Health => return Ok(None),
+        Permission::Read => return paced(Pace::Read).map(|()| None),
+        Permission::Wake | Permission::Ask | Permission::Brake | Permission::Reload => {}
+    }
+    if access::cross_site(request.headers()) {
+        return Err(ApiError::new(StatusCode::FORBIDDEN, "cross_site", "another site's page cannot ask for this"));
+    }
+    if permission == Permission::Wake {
+        return paced(Pace::Webhook).map(|()| None);
+    }
+    let principals = shared.principals();
     let mut headers = request.headers().get_all(header::AUTHORIZATION).iter();
     let (first, second) = (headers.next(), headers.next());
-    let caller = principals.authenticate(first.filter(|_| second.is_none()))?;
+    let known = principals.authenticate(first.filter(|_| second.is_none()));
+    let caller = known.map_err(|refused| if shared.paces.take(Pace::Refused) { refused } else { too_many() })?;
+    paced(Pace::Change)?;
     principals.may(&caller, permission)?;
-    Ok(caller)
+    Ok(Some(caller))
+}
+
+/// The permission of the route that was matched. A method that is not named for a named path is nobody's either.
+fn permission(request: &Request) -> Result<Permission, ApiError> {
+    let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
+    let method = match request.method().as_str() {
+        "HEAD" => "GET",
+        method => method,
+    };
+    let of_path = || ROUTES.iter().filter(|(_, route, _)| Some(*route) == path);
+    if let Some((_, _, permission)) = of_path().find(|(of, _, _)| *of == method) {
+        return Ok(*permission);
+    }
+    if of_path().next().is_some() {
+        return Err(super::error::not_for_this_path(request.method()));
+    }
+    Err(ApiError::new(StatusCode::FORBIDDEN, "not_permitted", "nobody may do this"))
+}
+
+fn too_many() -> ApiError {
+    ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", "more requests than are answered in a second: come again")
 }
 
 #[cfg(test)]

@@ -70,6 +70,9 @@ pub(super) async fn not_found() -> ApiError {
 }
 
 pub(super) async fn method_not_allowed(request: Request) -> ApiError {
-    let message = format!("{} is not for this path", request.method());
-    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
+    not_for_this_path(request.method())
+}
+
+pub(super) fn not_for_this_path(method: &axum::http::Method) -> ApiError {
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", format!("{method} is not for this path"))
 }

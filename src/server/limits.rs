@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use axum::Router;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Sleep, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::crowd::{Crowd, Guest};
 use crate::supervise::Children;
 
 /// A request's head must be whole within this time, counted from the end of the request before it: it ends idle
@@ -28,7 +29,7 @@ pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 pub const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// A connection is ended, after the request under way, when it is this old: slow readers cannot hold all places.
 const LIFETIME: Duration = Duration::from_mins(5);
-/// Connections at once. More wait in the kernel's queue.
+/// Connections at once. For one more the longest idle one leaves.
 pub const CONNECTIONS_MAX: usize = 256;
 /// Bytes of a webhook's body: some 4,000 alerts as Alertmanager writes them.
 pub const BODY_MAX: usize = 4 * 1024 * 1024;
@@ -43,7 +44,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
 /// Serves until `stop` is cancelled, then drains.
 pub(super) async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let crowd = Crowd::new(CONNECTIONS_MAX);
     let mut connections = Children::new();
     loop {
         tokio::select! {
@@ -51,13 +52,12 @@ pub(super) async fn serve(listener: TcpListener, router: Router, stop: Cancellat
             (peer, ended) = connections.next() => if let Err(panic) = ended {
                 tracing::error!(%peer, panic, "a connection's task panicked");
             },
-            Some((stream, peer, place)) = accept(&listener, &places) => {
-                let service = TowerToHyperService::new(router.clone());
+            (stream, peer) = accept(&listener) => {
+                // Without a place it is closed at once.
+                let Some(guest) = crowd.enter().await else { continue };
+                let router = router.clone();
                 let stop = stop.clone();
-                connections.spawn(peer, async move {
-                    let _place = place;
-                    connection(stream, service, stop).await;
-                });
+                connections.spawn(peer, connection(stream, router, guest, stop));
             }
         }
     }
@@ -68,11 +68,10 @@ pub(super) async fn serve(listener: TcpListener, router: Router, stop: Cancellat
     }
 }
 
-async fn accept(listener: &TcpListener, places: &Arc<Semaphore>) -> Option<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
-    let place = places.clone().acquire_owned().await.ok()?;
+async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
-            Ok((stream, peer)) => return Some((stream, peer, place)),
+            Ok(accepted) => return accepted,
             Err(error) if is_of_the_connection(&error) => {}
             Err(error) => {
                 tracing::error!(%error, "cannot accept connections");
@@ -87,14 +86,26 @@ fn is_of_the_connection(error: &io::Error) -> bool {
     [ConnectionAborted, ConnectionRefused, ConnectionReset].contains(&error.kind())
 }
 
-async fn connection(stream: TcpStream, service: TowerToHyperService<Router>, stop: CancellationToken) {
+async fn connection(stream: TcpStream, router: Router, guest: Guest, stop: CancellationToken) {
+    let (router, note) = (TowerToHyperService::new(router), guest.note());
+    let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
+        note(true);
+        let (answer, note) = (router.call(request), note.clone());
+        async move {
+            let answer = answer.await;
+            note(false);
+            answer
+        }
+    });
     let io = TokioIo::new(Unstalled::new(stream, STALL_TIMEOUT));
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(HEAD_MAX);
     let mut served = pin!(http.serve_connection(io, service));
+    let leave = guest.leave();
     tokio::select! {
         // An error here is the client's: it went away, or spoke no HTTP.
         _ = served.as_mut() => return,
+        () = leave.cancelled() => return,
         () = stop.cancelled() => {}
         () = sleep(LIFETIME) => {}
     }

@@ -7,10 +7,12 @@ mod api;
 mod auth;
 mod brakes;
 mod changes;
+mod crowd;
 mod error;
 mod health;
 mod limits;
 pub mod operations;
+mod pace;
 pub mod views;
 mod webhook;
 
@@ -30,7 +32,7 @@ use crate::config::HttpAccess;
 use crate::metrics::Metrics;
 
 use crate::policy::Matrix;
-pub use auth::{Caller, Principals};
+pub use auth::{Caller, Permission, Principals, ROUTES};
 pub use error::ApiError;
 pub use limits::{BODY_MAX, CONNECTIONS_MAX, DRAIN, HEADER_TIMEOUT, REQUEST_TIMEOUT, STALL_TIMEOUT};
 use operations::Operations;
@@ -64,6 +66,7 @@ pub struct Shared {
     /// Why the daemon is not ready; `None` once it is.
     not_ready: RwLock<Option<String>>,
     desk: webhook::Desk,
+    paces: pace::Paces,
 }
 
 impl Shared {
@@ -84,6 +87,7 @@ impl Shared {
             webhook_access: RwLock::new(None),
             not_ready: RwLock::new(Some("starting".to_owned())),
             desk: webhook::Desk::new(),
+            paces: pace::Paces::new(),
         })
     }
 
@@ -195,8 +199,7 @@ fn router(shared: Arc<Shared>, host_rule: access::HostRule) -> Router {
         .route("/servers/{id}/hold", post(brakes::hold_server))
         .route("/pause", post(brakes::pause))
         .route("/resume", post(brakes::resume))
-        .route_layer(DefaultBodyLimit::max(changes::CHANGE_BODY_MAX))
-        .route_layer(middleware::from_fn_with_state(shared.clone(), auth::authorise));
+        .route_layer(DefaultBodyLimit::max(changes::CHANGE_BODY_MAX));
     let api = Router::new()
         .merge(changes)
         .route("/status", get(api::status))
@@ -209,16 +212,15 @@ fn router(shared: Arc<Shared>, host_rule: access::HostRule) -> Router {
         .fallback(error::not_found)
         .method_not_allowed_fallback(error::method_not_allowed)
         .layer(middleware::from_fn_with_state(host_rule, access::check_host));
-    let reload = Router::new()
-        .route("/-/reload", post(brakes::reload))
-        .route_layer(middleware::from_fn_with_state(shared.clone(), auth::authorise))
-        .layer(middleware::from_fn_with_state(host_rule, access::check_host));
+    let reload =
+        Router::new().route("/-/reload", post(brakes::reload)).layer(middleware::from_fn_with_state(host_rule, access::check_host));
     Router::new()
         .merge(reload)
         .route("/-/healthy", get(health::healthy))
         .route("/-/ready", get(health::ready))
         .route("/metrics", get(health::metrics))
         .nest("/api/v1", api)
+        .route_layer(middleware::from_fn_with_state(shared.clone(), auth::authorise))
         .fallback(error::not_found)
         .method_not_allowed_fallback(error::method_not_allowed)
         .layer(middleware::from_fn_with_state(shared.clone(), around))

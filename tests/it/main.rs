@@ -10,6 +10,7 @@
 )]
 
 mod attempt_log;
+mod brakes;
 mod config;
 mod e2e;
 mod hangar;

@@ -10,9 +10,9 @@ use crate::support::http::{self, Answer};
 use crate::support::process::free_port;
 use crate::support::{Medic, poll};
 
-const VIEWER: &str = "token-of-vera-the-viewer";
-const OPERATOR: &str = "token-of-otto-the-operator";
-const ADMIN: &str = "token-of-ada-the-admin";
+pub const VIEWER: &str = "token-of-vera-the-viewer";
+pub const OPERATOR: &str = "token-of-otto-the-operator";
+pub const ADMIN: &str = "token-of-ada-the-admin";
 
 /// The three principals, and the directory with their tokens.
 pub fn principals(dir: &Path) -> Value {
@@ -24,13 +24,13 @@ pub fn principals(dir: &Path) -> Value {
     [("vera", "viewer", VIEWER), ("otto", "operator", OPERATOR), ("ada", "admin", ADMIN)].map(principal).into()
 }
 
-struct World {
-    medic: Medic,
-    dir: tempfile::TempDir,
+pub struct World {
+    pub medic: Medic,
+    pub dir: tempfile::TempDir,
 }
 
 impl World {
-    fn start(authorised: bool, settings: &Value) -> Self {
+    pub fn start(authorised: bool, settings: &Value) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut all = json!({"web": {"principals": principals(&dir.path().join("tokens"))}});
         crate::support::medic::merge(&mut all, settings);
@@ -46,7 +46,7 @@ impl World {
         world
     }
 
-    fn token_file(&self, name: &str) -> PathBuf {
+    pub fn token_file(&self, name: &str) -> PathBuf {
         self.dir.path().join("tokens").join(name)
     }
 
@@ -59,14 +59,14 @@ impl World {
     }
 
     /// The kinds of the records in the log, from the first that is not a start of a daemon.
-    fn kinds(&self) -> Vec<String> {
+    pub fn kinds(&self) -> Vec<String> {
         let (code, out, err) = finish(&mut command(&["attempts", "export", "--storage.path", self.medic.data().to_str().unwrap()]));
         assert_eq!((code, err.as_str()), (0, ""));
         let kind = |l: &str| serde_json::from_str::<Value>(l).unwrap()["body"]["kind"].as_str().unwrap().to_owned();
         out.lines().map(kind).collect()
     }
 
-    fn counted(&self, series: &str) -> usize {
+    pub fn counted(&self, series: &str) -> usize {
         let count = http::sample(&self.medic.metrics(), series).unwrap_or_else(|| panic!("no {series}"));
         format!("{count}").parse().expect("a whole number")
     }

@@ -2,7 +2,7 @@
 //! `HANGAR_MEDIC_TEST_SCALE` (1 by default, 10 in `tests/soak.sh`) multiplies the sizes.
 
 mod act;
-mod api;
+pub mod api;
 mod commands;
 mod daemon;
 mod gate;

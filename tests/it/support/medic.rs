@@ -68,13 +68,15 @@ pub struct Medic {
     port: u16,
     /// Whether its environment authorises break-glass.
     pub break_glass: bool,
+    /// More of its environment.
+    pub env: Vec<(String, String)>,
 }
 
 impl Medic {
     /// Writes the configuration and starts the daemon. `settings` are laid onto [`quick_settings`].
     pub fn start(dir: &Path, hangar_url: &str, settings: &Value) -> Self {
         std::fs::create_dir_all(dir).unwrap();
-        let mut medic = Self { dir: dir.to_owned(), process: None, port: 0, break_glass: false };
+        let mut medic = Self { dir: dir.to_owned(), process: None, port: 0, break_glass: false, env: Vec::new() };
         let mut config = quick_settings();
         merge(&mut config, &json!({"hangar": {"url": hangar_url, "instance": "test"}, "storage": {"path": dir.join("data")}}));
         merge(&mut config, settings);
@@ -109,6 +111,7 @@ impl Medic {
             .args(["--web.listen-address", &format!("127.0.0.1:{}", self.port)])
             .current_dir(&self.dir)
             .env("HANGAR_MEDIC_BREAKGLASS_AUTHORIZATION", if self.break_glass { "by the test" } else { "" })
+            .envs(self.env.iter().map(|(k, v)| (k, v)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -125,12 +128,18 @@ impl Medic {
         Running::adopt(child)
     }
 
-    fn config_file(&self) -> PathBuf {
+    /// Its configuration file.
+    pub fn config_file(&self) -> PathBuf {
         self.dir.join("hangar-medic.yaml")
     }
 
     fn log_file(&self) -> PathBuf {
         self.dir.join("medic.log")
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.process.as_ref().unwrap().pid()
     }
 
     /// Everything it logged so far.

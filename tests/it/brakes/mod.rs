@@ -1,0 +1,10 @@
+//! What people and limits hold back: pauses, holds, approvals, reload, access, storms, and how the daemon watches itself.
+
+mod access;
+mod asked;
+mod blocked;
+mod crowd;
+mod reload;
+mod store;
+mod storm;
+mod watch;
