@@ -6,6 +6,7 @@ use jiff::SignedDuration;
 
 use super::ladder::Rung;
 use super::matrix::Matrix;
+use super::platform::Platform;
 use super::words::words;
 
 words! {
@@ -90,6 +91,8 @@ pub struct Policy {
     pub requests_act: bool,
     /// `HANGAR_MEDIC_BREAKGLASS_AUTHORIZATION` is set and not empty where the daemon runs. No setting of the file.
     pub break_glass_authorised: bool,
+    /// What rungs 3 and 6 to 10 can act with.
+    pub platform: Platform,
 }
 
 impl Policy {
@@ -149,6 +152,7 @@ impl Default for Policy {
             matrix: Matrix::default(),
             requests_act: false,
             break_glass_authorised: false,
+            platform: Platform::default(),
         }
     }
 }

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::approval::ApprovalEnd;
+use super::fleet::Saved;
 use super::ladder::Rung;
 use super::reason::{Provenance, Reason};
 use super::report::Report;
@@ -218,6 +219,15 @@ pub enum Body {
     },
     /// An approval ended unused. The attempt that it opens uses it up.
     ApprovalEnded { approval_id: String, incident_id: String, how: ApprovalEnd, why: String },
+    /// What stood before an attempt that takes something away. Recorded with its opening.
+    AttemptSaved { attempt_id: String, saved: Saved },
+    /// The second half of an attempt is about to act.
+    AttemptSecond {
+        attempt_id: String,
+        /// The Hangar process that it is made in.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        process_start: Option<Timestamp>,
+    },
 }
 
 /// A record as stored: `seq` counts from 1 in each `instance`; `hash` covers everything else.
