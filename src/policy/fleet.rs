@@ -206,7 +206,14 @@ pub fn second(policy: &Policy, hangar: &HangarReading, attempt: &Attempt, now: T
 
 /// Judges an attempt that has its receipt, on the servers that were saved.
 #[must_use]
-pub fn verify(policy: &Policy, snapshot: &Snapshot, history: &History, attempt: &Attempt, receipt_at: Timestamp, now: Timestamp) -> Verified {
+pub fn verify(
+    policy: &Policy,
+    snapshot: &Snapshot,
+    history: &History,
+    attempt: &Attempt,
+    receipt_at: Timestamp,
+    now: Timestamp,
+) -> Verified {
     let due = after(receipt_at, policy.settle);
     if now < due {
         return Verified::Pending(Some(due));
@@ -214,7 +221,9 @@ pub fn verify(policy: &Policy, snapshot: &Snapshot, history: &History, attempt: 
     if !snapshot.hangar.read_at.is_some_and(|read| read >= due) {
         return Verified::ReadMetrics;
     }
-    let Some(saved) = &attempt.saved else { return Verified::Settled(Outcome::Unresolved, "what stood before is not on record".to_owned()) };
+    let Some(saved) = &attempt.saved else {
+        return Verified::Settled(Outcome::Unresolved, "what stood before is not on record".to_owned());
+    };
     let expected = saved.expected(history);
     let same_process = attempt.made_in(snapshot.hangar.process_start);
     let stands = |id: &String| stand(snapshot.servers.get(id), attempt, same_process && saved.ready.contains(id));

@@ -4,8 +4,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::assess::{Ask, assess, own_log};
 use super::brake::{self, Braked};
-use super::fleet;
 use super::decide::{Decision, decide, only_to_look, unspent_below};
+use super::fleet;
 use super::history::{History, Incident};
 use super::hold::Hold;
 use super::ladder::Rung;

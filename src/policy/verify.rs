@@ -50,7 +50,11 @@ pub fn verify(
         return settled(outcome, own_words(attempt, outcome));
     }
     if attempt.action.restores_fleet() {
-        return if hangar.fresh { super::fleet::verify(policy, snapshot, history, attempt, receipt_at, now) } else { Verified::Pending(None) };
+        return if hangar.fresh {
+            super::fleet::verify(policy, snapshot, history, attempt, receipt_at, now)
+        } else {
+            Verified::Pending(None)
+        };
     }
     if *seen == Seen::Unknown {
         return Verified::Pending(None);
