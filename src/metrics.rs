@@ -12,8 +12,8 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use prometheus::{IntCounter, Registry, TextEncoder};
 
-use crate::policy::{Closed, GlassEvent, Hold, Mode, Outcome, Phase, Reason, RecoveryFold, RecoveryMetrics, Rung, Source};
 use crate::policy::words;
+use crate::policy::{Closed, GlassEvent, Hold, Mode, Outcome, Phase, Reason, RecoveryFold, RecoveryMetrics, Rung, Source};
 use family::Registrar;
 use groups::{Daemon, Incidents, Recovery, Sources};
 
