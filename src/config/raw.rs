@@ -9,6 +9,7 @@ use jiff::SignedDuration;
 use reqwest::Url;
 
 use super::place::{FilePath, HttpUrl, Listen, Name};
+use super::platform::RawPlatform;
 use super::{Alertmanager, Config, Events, HttpAccess, Invalid, Log, Overrides, Principal, Prometheus, SecretFile, Storage, Web};
 use crate::policy::{Matrix, Policy, Rung, RungLimits};
 
@@ -25,6 +26,7 @@ pub(super) struct Raw {
     pub(super) policy: Policy,
     pub(super) rungs: RawRungs,
     pub(super) roles: RawRoles,
+    pub(super) platform: RawPlatform,
 }
 
 /// The rows of the class matrix in the order of the file.
@@ -106,6 +108,8 @@ pub(super) struct RawHangar {
     pub(super) start_timeout: SignedDuration,
     pub(super) max_body: u64,
     pub(super) stale_after_polls: NonZeroU32,
+    pub(super) config_file: Option<PathBuf>,
+    pub(super) instances: NonZeroU32,
 }
 
 impl Default for RawHangar {
@@ -121,6 +125,8 @@ impl Default for RawHangar {
             start_timeout: SignedDuration::from_secs(60),
             max_body: 64 * 1024 * 1024,
             stale_after_polls: NonZeroU32::MIN.saturating_add(2),
+            config_file: None,
+            instances: NonZeroU32::MIN,
         }
     }
 }
@@ -163,6 +169,8 @@ impl From<&Config> for Raw {
                 start_timeout: hangar.start_timeout,
                 max_body: hangar.max_body,
                 stale_after_polls: hangar.stale_after_polls,
+                config_file: hangar.config_file,
+                instances: hangar.instances,
             },
             prometheus: config.prometheus.clone(),
             alertmanager: config.alertmanager.clone(),
@@ -172,6 +180,7 @@ impl From<&Config> for Raw {
             rungs: RawRungs(config.policy.rungs.iter().cloned().map(RawRung::from).collect()),
             roles: RawRoles::from(&config.policy.matrix),
             policy: config.policy.clone(),
+            platform: RawPlatform::from(&config.platform),
         }
     }
 }

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use jiff::SignedDuration;
 
 use super::place::Name;
+use super::platform;
 use super::raw::{Raw, RawRung};
 use super::value::show_duration;
 use super::who;
@@ -29,6 +30,8 @@ impl Raw {
         }
         let principals = checks.principals(std::mem::take(&mut self.web.principals));
         let hangar = checks.hangar(&self);
+        let platform = checks.platform(std::mem::take(&mut self.platform));
+        self.policy.platform = platform.deciding(self.hangar.config_file.is_some(), self.hangar.instances);
         checks.times(&self);
         checks.paths(&self);
         if !self.web.listen_address.ip().is_loopback() {
@@ -38,7 +41,8 @@ impl Raw {
             Some(hangar) if checks.faults.is_empty() => {
                 let Self { prometheus, alertmanager, storage, web, log, policy, .. } = self;
                 let web = Web { listen_address: web.listen_address, principals, webhook: web.webhook };
-                let mut config = Config { hangar, prometheus, alertmanager, storage, web, log, policy, warnings: checks.warnings };
+                let mut config =
+                    Config { hangar, prometheus, alertmanager, storage, web, log, policy, platform, warnings: checks.warnings };
                 let more = doubts(&config);
                 config.warnings.extend(more);
                 Ok(config)
@@ -98,6 +102,8 @@ impl Checks {
             start_timeout: h.start_timeout,
             max_body: h.max_body,
             stale_after_polls: h.stale_after_polls,
+            config_file: h.config_file.clone(),
+            instances: h.instances,
         })
     }
 
@@ -231,17 +237,22 @@ fn limits(action: Rung, raw: &RawRung) -> RungLimits {
 /// Warnings of a valid configuration.
 fn doubts(config: &Config) -> Vec<String> {
     let list = hangar_doubts(config).into_iter().chain(policy_doubts(config));
-    let list = list.chain(who::doubts(config));
+    let list = list.chain(who::doubts(config)).chain(platform::doubts(config));
     list.filter(|(doubtful, ..)| *doubtful).map(|(_, path, text)| format!("{path}: {text}")).collect()
 }
 
 /// Whether it is doubtful, the setting, and why.
 pub(super) type Doubt = (bool, &'static str, String);
 
+/// The URL names this machine.
+pub(super) fn on_loopback(url: &reqwest::Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
 fn hangar_doubts(config: &Config) -> [Doubt; 5] {
     let Config { hangar: h, .. } = config;
-    let host = h.url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-    let loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    let loopback = on_loopback(&h.url);
     let last_segment = h.url.path().trim_end_matches('/').rsplit('/').next().unwrap_or_default();
     let stale_after = show_duration(h.stale_after());
     [

@@ -276,6 +276,15 @@ impl History {
             Body::RequestEnded { request_id, .. } => {
                 self.requests.remove(request_id);
             }
+            Body::AttemptSaved { attempt_id, saved } => {
+                if let Some(fleet) = self.fleet.as_mut().filter(|f| f.attempt_id == *attempt_id) {
+                    fleet.saved.clone_from(saved);
+                }
+                self.attempt(record, attempt_id, |a| a.saved = Some(saved.clone()));
+            }
+            Body::AttemptSecond { attempt_id, process_start } => {
+                self.attempt(record, attempt_id, |a| a.seconds.push(*process_start));
+            }
             Body::Paused { mcp_server, until, principal, reason, .. } => {
                 let (principal, reason) = (principal.clone(), reason.clone());
                 let pause = Pause { mcp_server: mcp_server.clone(), since: record.at, until: *until, principal, reason };
@@ -294,15 +303,6 @@ impl History {
                 if let Some(incident) = self.open_by_id(incident_id) {
                     incident.approval = incident.approval.take().filter(|a| a.approval_id != *approval_id);
                 }
-            }
-            Body::AttemptSaved { attempt_id, saved } => {
-                if let Some(fleet) = self.fleet.as_mut().filter(|f| f.attempt_id == *attempt_id) {
-                    fleet.saved.clone_from(saved);
-                }
-                self.attempt(record, attempt_id, |a| a.saved = Some(saved.clone()));
-            }
-            Body::AttemptSecond { attempt_id, process_start } => {
-                self.attempt(record, attempt_id, |a| a.seconds.push(*process_start));
             }
             Body::GrantRefused { .. } | Body::Anchor { .. } => {}
         }

@@ -452,7 +452,7 @@ impl<'a> Climber<'a> {
         let observing = self.policy.mode == Mode::Observe;
         let would = || Braked::new(Hold::ObserveOnly, None, format!("would finish {}", attempt.action));
         // What we stopped is started again whatever is paused meanwhile: leaving it down would be our own harm.
-        let undoes = attempt.action == Rung::WorkerRestart;
+        let undoes = attempt.action == Rung::WorkerRestart || attempt.action.saves_first();
         let paused = || super::pause::paused(self.history, &incident.mcp_server, self.now).filter(|_| !undoes);
         gate.draining().or_else(paused).or_else(|| observing.then(would)).or_else(|| gate.last(incident))
     }

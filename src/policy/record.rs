@@ -189,6 +189,15 @@ pub enum Body {
     },
     /// A request that was to act came to its end.
     RequestEnded { request_id: String, how: RequestEnd, why: String },
+    /// What stood before an attempt that takes something away. Recorded with its opening.
+    AttemptSaved { attempt_id: String, saved: Saved },
+    /// The second half of an attempt is about to act.
+    AttemptSecond {
+        attempt_id: String,
+        /// The Hangar process that it is made in.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        process_start: Option<Timestamp>,
+    },
     /// A person paused everything, or one server, until then.
     Paused {
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -219,15 +228,6 @@ pub enum Body {
     },
     /// An approval ended unused. The attempt that it opens uses it up.
     ApprovalEnded { approval_id: String, incident_id: String, how: ApprovalEnd, why: String },
-    /// What stood before an attempt that takes something away. Recorded with its opening.
-    AttemptSaved { attempt_id: String, saved: Saved },
-    /// The second half of an attempt is about to act.
-    AttemptSecond {
-        attempt_id: String,
-        /// The Hangar process that it is made in.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        process_start: Option<Timestamp>,
-    },
 }
 
 /// A record as stored: `seq` counts from 1 in each `instance`; `hash` covers everything else.
