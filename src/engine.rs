@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub use commands::{Command, CommandError, Held, Reply, Resume};
+pub use commands::{Asker, Command, CommandError, Held, Reply, Resume};
 pub use fusion::Said;
 pub use hear::Signal;
 pub use log_position::log_checkpoint;

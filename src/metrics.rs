@@ -13,7 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use prometheus::{IntCounter, Registry, TextEncoder};
 
 use crate::policy::words;
-use crate::policy::{Closed, GlassEvent, Hold, Mode, Outcome, Phase, Reason, RecoveryFold, RecoveryMetrics, Rung, Source};
+use crate::policy::{ApprovalEvent, Closed, GlassEvent, Hold, Mode, Outcome, Phase, Reason, RecoveryFold, RecoveryMetrics, Rung, Source};
 use family::Registrar;
 use groups::{Daemon, Incidents, Recovery, Sources};
 
@@ -144,6 +144,17 @@ impl Metrics {
     /// Something happened around break-glass.
     pub fn break_glass(&self, event: GlassEvent) {
         self.recovery.break_glass.with(&event, IntCounter::inc);
+    }
+
+    /// Something happened around approvals.
+    pub fn approval(&self, event: ApprovalEvent) {
+        self.recovery.approvals.with(&event, IntCounter::inc);
+    }
+
+    /// Which pauses stand: of everything, and of how many servers.
+    pub fn set_pauses(&self, all: bool, servers: usize) {
+        self.incidents.pauses.with(&"all", |g| g.set(i64::from(all)));
+        self.incidents.pauses.with(&"server", |g| g.set(whole(servers)));
     }
 
     /// A restart request was judged.
