@@ -1,9 +1,10 @@
 //! Every exported metric: one struct, registered once, all label values present at zero from the start.
 //!
-//! No label comes from outside but `mcp_server`, and only on `server_dead`.
+//! No label comes from outside but `mcp_server`, and only on what is said of one server, and the configured `owner`.
 
 mod family;
 mod groups;
+mod servers;
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -15,6 +16,8 @@ use prometheus::{IntCounter, Registry, TextEncoder};
 use crate::policy::{Closed, GlassEvent, Hold, Mode, Outcome, Phase, Reason, RecoveryFold, RecoveryMetrics, Rung, Source};
 use family::Registrar;
 use groups::{Daemon, Incidents, Recovery, Sources};
+pub use servers::ServerAttempt;
+use servers::Servers;
 
 /// Declares a closed set of label values.
 macro_rules! label_values {
@@ -97,6 +100,7 @@ pub struct Metrics {
     incidents: Incidents,
     sources: Sources,
     daemon: Daemon,
+    servers: Servers,
 }
 
 impl Metrics {
@@ -112,6 +116,7 @@ impl Metrics {
             incidents: Incidents::register(&r)?,
             sources: Sources::register(&r)?,
             daemon: Daemon::register(&r)?,
+            servers: Servers::register(&r)?,
         })
     }
 

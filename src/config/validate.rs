@@ -27,6 +27,7 @@ impl Raw {
         if let Some(matrix) = checks.matrix(std::mem::take(&mut self.roles.0)) {
             self.policy.matrix = matrix;
         }
+        self.policy.owners = checks.owners(std::mem::take(&mut self.owners));
         let principals = checks.principals(std::mem::take(&mut self.web.principals));
         let hangar = checks.hangar(&self);
         checks.times(&self);

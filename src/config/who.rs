@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::raw::{RawPrincipal, RawRole};
+use super::raw::{RawOwner, RawPrincipal, RawRole};
 use super::validate::{Checks, Doubt};
 use super::{Config, Principal};
-use crate::policy::{Matrix, OWN_ROLE};
+use crate::policy::{Matrix, OWN_ROLE, Owners};
 
 /// Shorter tokens can be guessed.
 const TOKEN_MIN: usize = 16;
@@ -74,6 +74,23 @@ impl Checks {
             principals.push(Principal { name, role, token_file });
         }
         principals
+    }
+
+    /// The owners without faulty entries: then the configuration is refused anyway.
+    pub(super) fn owners(&mut self, raw: Vec<RawOwner>) -> Owners {
+        let mut entries: Vec<(String, String)> = Vec::new();
+        for (i, row) in raw.into_iter().enumerate() {
+            let entry = format!("policy.owners[{i}]");
+            let (Some(servers), Some(owner)) = (row.servers.clone(), row.owner.clone()) else {
+                self.missing(&entry, &[("servers", row.servers.is_some()), ("owner", row.owner.is_some())]);
+                continue;
+            };
+            if let Some(first) = entries.iter().position(|(named, _)| *named == servers) {
+                self.fault(format!("{entry}.servers"), format!("{servers} is named twice, first in policy.owners[{first}]"));
+            }
+            entries.push((servers, owner));
+        }
+        Owners::new(entries)
     }
 
     fn missing(&mut self, entry: &str, keys: &[(&str, bool)]) {
