@@ -239,10 +239,13 @@ def overview():
         stat("Hold orders", "Servers that were stopped deliberately and stay down until somebody starts them.", "short",
              f"sum(hangar_medic_hold_orders{{{M}}})", "stopped", thresholds=steps((None, GREEN), (1, YELLOW))),
         stat("Mode", "act: it does what it plans; observe: it only writes down what it would do.", "none", f"hangar_medic_mode{{{M}}} == 1", "{{mode}}", text="name"),
-        series("Break-glass and requests", "Grants by what became of them, and restart requests by verdict.", "short", [
+        stat("Pauses", "Pauses that people set: of everything, and of single servers.", "short", f"sum by (scope) (hangar_medic_pauses{{{M}}})", "{{scope}}", width=6,
+             thresholds=steps((None, GREEN), (1, YELLOW)), text="value_and_name"),
+        series("What people asked for", "Approvals and break-glass grants by what became of them, and restart requests by verdict.", "short", [
+            (f"sum by (event) (increase(hangar_medic_approvals_total{{{M}}}[$__rate_interval]))", "approval: {{event}}"),
             (f"sum by (event) (increase(hangar_medic_break_glass_total{{{M}}}[$__rate_interval]))", "break-glass: {{event}}"),
             (f"sum by (verdict) (increase(hangar_medic_restart_requests_total{{{M}}}[$__rate_interval]))", "request: {{verdict}}"),
-        ], calcs=("sum",)),
+        ], width=24, calcs=("sum",)),
 
         row("The daemon itself"),
         stat("Sees Hangar", "Whether the last read of Hangar's metrics succeeded.", "none", f"min(hangar_medic_hangar_up{{{M}}})", "sees Hangar", mappings=healthy,

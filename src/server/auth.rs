@@ -19,16 +19,21 @@ use crate::policy::{Matrix, Rung};
 pub(super) enum Permission {
     /// Every principal may ask: the gate judges what is asked for, and the refusal carries its report.
     Ask,
-    /// Lets the daemon start what was stopped: whoever may restart a worker may allow that.
-    Resume,
+    /// Brakes, or lets the daemon start what was stopped: whoever may restart a worker may do both.
+    Brake,
 }
 
 /// Every route that changes something. One that is not named here is denied.
 const ROUTES: &[(&str, Permission)] = &[
     ("/api/v1/break-glass", Permission::Ask),
     ("/api/v1/restart-requests", Permission::Ask),
-    ("/api/v1/incidents/{id}/resume", Permission::Resume),
-    ("/api/v1/servers/{id}/resume", Permission::Resume),
+    ("/api/v1/incidents/{id}/resume", Permission::Brake),
+    ("/api/v1/servers/{id}/resume", Permission::Brake),
+    ("/api/v1/incidents/{id}/approve", Permission::Ask),
+    ("/api/v1/incidents/{id}/hold", Permission::Brake),
+    ("/api/v1/servers/{id}/hold", Permission::Brake),
+    ("/api/v1/pause", Permission::Brake),
+    ("/api/v1/resume", Permission::Brake),
 ];
 
 /// The principal behind a request.
@@ -111,9 +116,10 @@ impl Principals {
     fn may(&self, caller: &Caller, permission: Permission) -> Result<(), ApiError> {
         match permission {
             Permission::Ask => Ok(()),
-            Permission::Resume if self.matrix.permits(&caller.role, Rung::WorkerRestart) => Ok(()),
-            Permission::Resume => {
-                let why = format!("the role {} may not resume: that needs {} in the class matrix", caller.role, Rung::WorkerRestart);
+            Permission::Brake if self.matrix.permits(&caller.role, Rung::WorkerRestart) => Ok(()),
+            Permission::Brake => {
+                let why =
+                    format!("the role {} may neither hold nor resume: that needs {} in the class matrix", caller.role, Rung::WorkerRestart);
                 Err(ApiError::new(StatusCode::FORBIDDEN, "not_permitted", why))
             }
         }
@@ -202,11 +208,11 @@ mod tests {
     }
 
     #[test]
-    fn whoever_may_restart_a_worker_may_resume() {
+    fn whoever_may_restart_a_worker_may_hold_and_resume() {
         let principals = Principals::new(&[], Matrix::default());
         for (role, may) in [("viewer", false), ("operator", true), ("admin", true), ("root", false)] {
             let caller = Caller { name: "a".to_owned(), role: role.to_owned() };
-            assert_eq!(principals.may(&caller, Permission::Resume).is_ok(), may, "{role}");
+            assert_eq!(principals.may(&caller, Permission::Brake).is_ok(), may, "{role}");
             assert!(principals.may(&caller, Permission::Ask).is_ok());
         }
     }
