@@ -67,7 +67,6 @@ impl Live {
         metrics.set_open_incidents(open);
         metrics.set_dead(history.open.iter().map(|(id, incident)| (id.as_str(), incident.reason)));
         metrics.set_hold_orders(self.orders.len());
-<<<<<<< HEAD
         metrics.set_server_incidents(history.open.keys().map(|id| {
             let (phase, hold) = standing(id);
             (id.as_str(), phase, hold)
@@ -80,10 +79,8 @@ impl Live {
             outcome: attempt.outcome,
             started_at: attempt.started_at,
         }));
-=======
         let of_all = history.pauses.contains_key(&None);
         metrics.set_pauses(of_all, history.pauses.len() - usize::from(of_all));
->>>>>>> main
     }
 }
 

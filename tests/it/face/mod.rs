@@ -1,6 +1,9 @@
 //! What a person sees and installs: alerts, dashboards, deployment and documentation, each judged by the tool that reads it.
 
 mod alerts;
+mod dashboards;
+mod docs;
+mod live;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
