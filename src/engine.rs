@@ -638,6 +638,8 @@ impl Engine {
         self.tell_standings(plan);
         self.parts.metrics.set_attempt_log_writable(!self.log_unwritable);
         self.parts.metrics.set_storm(plan.storm);
+        let owners = &self.parts.policy.owners;
+        self.parts.metrics.set_owners(self.board.known_ids().filter_map(|id| Some((id, owners.of(id)?))));
         let live = Live::new(plan, snapshot, &self.history, &self.board, self.disagreements.shown()).unwritable(
             self.log_unwritable,
             &self.unwritten,

@@ -12,7 +12,7 @@ use super::access::RawTls;
 use super::place::{FilePath, HttpUrl, Listen, Name};
 use super::platform::RawPlatform;
 use super::{Alertmanager, Config, Events, HttpAccess, Invalid, Log, Overrides, Principal, Prometheus, Proof, SecretFile, Storage, Web};
-use crate::policy::{Matrix, Policy, Rung, RungLimits};
+use crate::policy::{Matrix, Owners, Policy, Rung, RungLimits};
 
 /// Every setting, with its default until something is read over it.
 #[derive(Default)]
@@ -28,6 +28,7 @@ pub(super) struct Raw {
     pub(super) rungs: RawRungs,
     pub(super) roles: RawRoles,
     pub(super) platform: RawPlatform,
+    pub(super) owners: Vec<RawOwner>,
 }
 
 /// The rows of the class matrix in the order of the file.
@@ -56,6 +57,19 @@ impl From<&Matrix> for RawRoles {
 impl Default for RawRoles {
     fn default() -> Self {
         Self::from(&Matrix::default())
+    }
+}
+
+/// One entry of `policy.owners`.
+#[derive(Default)]
+pub(super) struct RawOwner {
+    pub(super) servers: Option<String>,
+    pub(super) owner: Option<String>,
+}
+
+impl RawOwner {
+    fn all(owners: &Owners) -> Vec<Self> {
+        owners.entries().map(|(servers, owner)| Self { servers: Some(servers.to_owned()), owner: Some(owner.to_owned()) }).collect()
     }
 }
 
@@ -192,6 +206,7 @@ impl From<&Config> for Raw {
             log: config.log.clone(),
             rungs: RawRungs(config.policy.rungs.iter().cloned().map(RawRung::from).collect()),
             roles: RawRoles::from(&config.policy.matrix),
+            owners: RawOwner::all(&config.policy.owners),
             policy: config.policy.clone(),
             platform: RawPlatform::from(&config.platform),
         }

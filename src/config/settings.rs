@@ -5,7 +5,7 @@ use jiff::SignedDuration;
 use super::access::RawTls;
 use super::place::{FilePath, HttpUrl, Listen, Name, SecretPath, Selector};
 use super::platform;
-use super::raw::{Raw, RawHangar, RawPrincipal, RawRole, RawRung};
+use super::raw::{Raw, RawHangar, RawOwner, RawPrincipal, RawRole, RawRung};
 use super::value::{Duration, Kind, Nullable, Required, Share, Size, Switch, Word, Words, count, duration};
 use super::{Alertmanager, Events, HttpAccess, Log, LogFormat, LogLevel, Prometheus, Storage};
 use crate::policy::{Budgets, Mode, Policy, Rung, StormLimits, Unasked};
@@ -100,6 +100,9 @@ pub(super) fn walk<W: Walk>(w: &mut W, raw: &mut Raw) {
         w.section("storm", "Many dead at once have one cause: one server goes first, the rest wait for its proof.", |w| {
             storm(w, &mut raw.policy.storm);
         });
+        let doc = "Whom to tell about which servers: the owner label of server_info, for Alertmanager's routes; the first entry that fits \
+                   counts: [{servers: pay-*, owner: payments}, {servers: \"*\", owner: platform}].";
+        w.list("owners", (0, 1000), &mut raw.owners, doc, owner);
     });
     let doc = "What rungs 6 to 10 act with, behind the same gate as everything. Nothing here: they are off. A process is never killed.";
     w.section("platform", doc, |w| platform::walk(w, &mut raw.platform));
@@ -197,6 +200,11 @@ fn rung<W: Walk>(w: &mut W, r: &mut RawRung) {
     w.setting("attempts_max", &Nullable(count(1, 10)), &mut r.attempts_max, doc);
     let doc = "Pause after an attempt of it before the next one. None where an action only looks.";
     w.setting("pause", &Nullable(duration(SignedDuration::ZERO, hours(1))), &mut r.pause, doc);
+}
+
+fn owner<W: Walk>(w: &mut W, o: &mut RawOwner) {
+    w.setting("servers", &Required(Name), &mut o.servers, "A server's name, or a pattern: * stands for any text.");
+    w.setting("owner", &Required(Name), &mut o.owner, "The owner, as a label.");
 }
 
 fn policy<W: Walk>(w: &mut W, p: &mut Policy) {

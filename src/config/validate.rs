@@ -28,6 +28,7 @@ impl Raw {
         if let Some(matrix) = checks.matrix(std::mem::take(&mut self.roles.0)) {
             self.policy.matrix = matrix;
         }
+        self.policy.owners = checks.owners(std::mem::take(&mut self.owners));
         let tls = std::mem::take(&mut self.web.tls).judged().unwrap_or_else(|(key, text)| {
             checks.fault(format!("web.tls.{key}"), text);
             None
