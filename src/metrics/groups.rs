@@ -192,6 +192,7 @@ pub(super) struct Daemon {
     pub(super) config_ok: IntGauge,
     pub(super) config_at: Gauge,
     pub(super) config_hash: Gauge,
+    pub(super) tls_ok: IntGauge,
     pub(super) mode: Each<Mode, IntGauge>,
     pub(super) plans: IntCounter,
     pub(super) turned: Mutex<Option<Instant>>,
@@ -217,6 +218,10 @@ impl Daemon {
                 "Unix time in seconds of the last successful load of the configuration.",
             )?,
             config_hash: r.gauge("config_hash", "First 48 bits of the SHA-256 of the configuration in use.")?,
+            tls_ok: r.int_gauge(
+                "web_tls_last_reload_successful",
+                "Whether the certificate files of our own address are in use as they are (1), or older ones (0).",
+            )?,
             mode: r.gauges("mode", "1 for the mode in use: observe only records, act acts.", &["mode"], one(Mode::ALL, Mode::as_str))?,
             turned: Mutex::default(),
             turned_at: r.gauge(

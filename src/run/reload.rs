@@ -131,6 +131,7 @@ impl Reloader {
         let parts = &self.parts;
         parts.shared.set_principals(Principals::new(&wanted.web.principals, wanted.policy.matrix.clone()));
         parts.shared.set_webhook_access(wanted.web.webhook.clone());
+        parts.shared.set_webhook_certificate(wanted.web.webhook_certificate.clone());
         parts.executor.set_pace(wanted.policy.budgets.starts_per_second);
         parts.views.set_policy(wanted.policy.clone());
         parts.retention.send_replace(wanted.storage.retention);

@@ -45,7 +45,7 @@ impl DaemonViews {
         Self {
             instance: config.hangar.instance.clone(),
             url: config.hangar.url.to_string(),
-            reads_log: config.hangar.log_file.is_some(),
+            reads_log: config.hangar.reads_log(),
             policy: RwLock::new(config.policy.clone()),
             started_at: clock::now(),
             log,
@@ -127,7 +127,7 @@ impl Views for DaemonViews {
 
     fn ladder(&self) -> LadderDocument {
         let policy = self.policy();
-        ladder_document(|rung| policy.rung(rung).is_some())
+        ladder_document(|rung| policy.why_not(rung))
     }
 
     fn recovery_metrics(&self) -> RecoveryMetrics {

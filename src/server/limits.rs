@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use axum::Router;
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -15,9 +15,12 @@ use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Sleep, sleep, timeout};
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::crowd::{Crowd, Guest};
+use super::tls::{self, Peer, Tls};
+use crate::metrics::Metrics;
 use crate::supervise::Children;
 
 /// A request's head must be whole within this time, counted from the end of the request before it: it ends idle
@@ -43,21 +46,31 @@ pub const DRAIN: Duration = Duration::from_secs(3);
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
 /// Serves until `stop` is cancelled, then drains.
-pub(super) async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) {
+pub(super) async fn serve(listener: TcpListener, router: Router, tls: Option<(Tls, Arc<Metrics>)>, stop: CancellationToken) {
     let crowd = Crowd::new(CONNECTIONS_MAX);
     let mut connections = Children::new();
+    let mut look = tokio::time::interval(tls::LOOK_EVERY);
+    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
+            _ = look.tick(), if tls.is_some() => if let Some((tls, metrics)) = &tls {
+                tls.refresh(metrics);
+            },
             (peer, ended) = connections.next() => if let Err(panic) = ended {
                 tracing::error!(%peer, panic, "a connection's task panicked");
             },
             (stream, peer) = accept(&listener) => {
                 // Without a place it is closed at once.
                 let Some(guest) = crowd.enter().await else { continue };
-                let router = router.clone();
-                let stop = stop.clone();
-                connections.spawn(peer, connection(stream, router, guest, stop));
+                let (router, stop) = (router.clone(), stop.clone());
+                let acceptor = tls.as_ref().map(|(tls, _)| tls.acceptor());
+                connections.spawn(peer, async move {
+                    match acceptor {
+                        None => connection(stream, router, guest, stop).await,
+                        Some(acceptor) => secure(stream, &acceptor, router, guest, stop).await,
+                    }
+                });
             }
         }
     }
@@ -86,7 +99,30 @@ fn is_of_the_connection(error: &io::Error) -> bool {
     [ConnectionAborted, ConnectionRefused, ConnectionReset].contains(&error.kind())
 }
 
-async fn connection(stream: TcpStream, router: Router, guest: Guest, stop: CancellationToken) {
+/// A connection whose handshake is over within the time of a request's head; a certificate that was shown goes with every
+/// request.
+async fn secure(stream: TcpStream, acceptor: &TlsAcceptor, router: Router, guest: Guest, stop: CancellationToken) {
+    let leave = guest.leave();
+    let shaken = tokio::select! {
+        () = stop.cancelled() => return,
+        () = leave.cancelled() => return,
+        shaken = timeout(HEADER_TIMEOUT, acceptor.accept(stream)) => shaken,
+    };
+    match shaken {
+        Ok(Ok(stream)) => {
+            let peer = Peer::of(stream.get_ref().1.peer_certificates());
+            connection(stream, router.layer(Extension(peer)), guest, stop).await;
+        }
+        // The client's own: no TLS, too old, a certificate that is not one of ours.
+        Ok(Err(error)) => tracing::debug!(%error, "no TLS connection came about"),
+        Err(_) => tracing::debug!("a TLS handshake took too long"),
+    }
+}
+
+async fn connection<S>(stream: S, router: Router, guest: Guest, stop: CancellationToken)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let (router, note) = (TowerToHyperService::new(router), guest.note());
     let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
         note(true);

@@ -13,6 +13,8 @@ mod health;
 mod limits;
 pub mod operations;
 mod pace;
+pub mod runbooks;
+mod tls;
 pub mod views;
 mod webhook;
 
@@ -36,6 +38,7 @@ pub use auth::{Caller, Permission, Principals, ROUTES};
 pub use error::ApiError;
 pub use limits::{BODY_MAX, CONNECTIONS_MAX, DRAIN, HEADER_TIMEOUT, REQUEST_TIMEOUT, STALL_TIMEOUT};
 use operations::Operations;
+pub use tls::{Tls, TlsError};
 pub use views::Views;
 
 const WEBHOOK_PATH: &str = "/api/v1/alertmanager";
@@ -63,6 +66,8 @@ pub struct Shared {
     principals: RwLock<Arc<Principals>>,
     /// What Alertmanager must show.
     webhook_access: RwLock<Option<HttpAccess>>,
+    /// The name on the certificate that does as well.
+    webhook_certificate: RwLock<Option<String>>,
     /// Why the daemon is not ready; `None` once it is.
     not_ready: RwLock<Option<String>>,
     desk: webhook::Desk,
@@ -85,6 +90,7 @@ impl Shared {
             operations: OnceLock::new(),
             principals: RwLock::new(Arc::new(principals)),
             webhook_access: RwLock::new(None),
+            webhook_certificate: RwLock::new(None),
             not_ready: RwLock::new(Some("starting".to_owned())),
             desk: webhook::Desk::new(),
             paces: pace::Paces::new(),
@@ -118,6 +124,15 @@ impl Shared {
         Arc::clone(&self.principals.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// The webhook lets in who shows a certificate with this name, too. Only the first call counts.
+    pub fn set_webhook_certificate(&self, name: Option<String>) {
+        *self.webhook_certificate.write().unwrap_or_else(PoisonError::into_inner) = name;
+    }
+
+    fn webhook_certificate(&self) -> Option<String> {
+        self.webhook_certificate.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// The API answers from now on. Only the first call counts.
     pub fn set_views(&self, views: Arc<dyn Views>) {
         let _ = self.views.set(views);
@@ -147,6 +162,7 @@ impl Shared {
 pub struct Bound {
     listener: TcpListener,
     address: SocketAddr,
+    tls: Option<Tls>,
 }
 
 /// Binds `host:port`. Port 0 takes a free one.
@@ -163,7 +179,7 @@ pub async fn bind(listen_address: &str, unsafe_no_auth: bool) -> Result<Bound, S
     let mut refused = None;
     for address in found {
         match TcpListener::bind(address).await.and_then(|l| Ok((l.local_addr()?, l))) {
-            Ok((address, listener)) => return Ok(Bound { listener, address }),
+            Ok((address, listener)) => return Ok(Bound { listener, address, tls: None }),
             Err(source) => refused = refused.or(Some(ServerError::Bind { address, source })),
         }
     }
@@ -177,13 +193,20 @@ impl Bound {
         self.address
     }
 
+    /// Speaks TLS only.
+    #[must_use]
+    pub fn with_tls(self, tls: Option<Tls>) -> Self {
+        Self { tls, ..self }
+    }
+
     /// Answers until `stop` is cancelled, then ends what is under way within `DRAIN`.
     ///
     /// # Errors
     /// None at present; a failed accept is logged and tried again.
     pub async fn serve(self, shared: Arc<Shared>, stop: CancellationToken) -> Result<(), ServerError> {
+        let tls = self.tls.map(|tls| (tls, Arc::clone(&shared.metrics)));
         let router = router(shared, access::HostRule::for_address(self.address.ip()));
-        limits::serve(self.listener, router, stop).await;
+        limits::serve(self.listener, router, tls, stop).await;
         Ok(())
     }
 }
@@ -219,6 +242,7 @@ fn router(shared: Arc<Shared>, host_rule: access::HostRule) -> Router {
         .route("/-/healthy", get(health::healthy))
         .route("/-/ready", get(health::ready))
         .route("/metrics", get(health::metrics))
+        .route("/runbooks/{name}", get(runbooks::page))
         .nest("/api/v1", api)
         .route_layer(middleware::from_fn_with_state(shared.clone(), auth::authorise))
         .fallback(error::not_found)

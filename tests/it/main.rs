@@ -13,6 +13,7 @@ mod attempt_log;
 mod brakes;
 mod config;
 mod e2e;
+mod face;
 mod hangar;
 mod log;
 mod playbook;

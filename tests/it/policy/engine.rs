@@ -231,6 +231,8 @@ impl World {
             | Body::AttemptOpened { .. }
             | Body::AttemptHalfDone { .. }
             | Body::AttemptReceipt { .. }
+            | Body::AttemptSaved { .. }
+            | Body::AttemptSecond { .. }
             | Body::Granted { .. }
             | Body::GrantUsed { .. }
             | Body::GrantExpired { .. }
