@@ -84,7 +84,6 @@ enum Brought {
 /// Everything that the loop is made of.
 pub struct Parts {
     pub policy: Policy,
-    pub maintenance: Vec<Window>,
     pub poll_interval: Duration,
     pub stale_after: SignedDuration,
     pub client: Arc<HangarClient>,
@@ -107,6 +106,7 @@ pub struct Engine {
     parts: Parts,
     board: Board,
     history: History,
+    maintenance: Vec<Window>,
     running: BTreeSet<String>,
     /// Bodies that must be appended before anything else happens; an attempt stays in `running` until its receipt is in.
     pending: VecDeque<(Vec<Body>, Option<String>)>,
@@ -164,6 +164,7 @@ impl Engine {
             parts,
             board,
             history,
+            maintenance: Vec::new(),
             running: BTreeSet::new(),
             pending: VecDeque::new(),
             log_unwritable: false,
@@ -193,6 +194,12 @@ impl Engine {
             told_standing: BTreeMap::new(),
             last_id_ms: 0,
         })
+    }
+
+    /// With windows in which others work on servers.
+    #[must_use]
+    pub fn with_maintenance(self, maintenance: Vec<Window>) -> Self {
+        Self { maintenance, ..self }
     }
 
     /// Runs until `stop`, then until what is under way has its receipt, at most 8 s.
@@ -310,7 +317,7 @@ impl Engine {
         snapshot.running.clone_from(&self.running);
         snapshot.log_unwritable = self.log_unwritable;
         snapshot.draining = self.draining;
-        snapshot.maintenance = self.parts.maintenance.iter().filter_map(|window| window.open_at(now)).collect();
+        snapshot.maintenance = self.maintenance.iter().filter_map(|window| window.open_at(now)).collect();
         snapshot
     }
 

@@ -48,6 +48,7 @@ pub mod config;
 pub mod engine;
 pub mod execute;
 pub mod hangar;
+pub mod harden;
 pub mod jitter;
 pub mod metrics;
 pub mod observe;

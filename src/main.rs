@@ -11,7 +11,7 @@ use hangar_medic::attempt_log::{AttemptLog, Store};
 use hangar_medic::cli::args::{AttemptsCommand, INVALID, IncidentState, IncidentsCommand, LadderArgs, McpArgs, OK, RunArgs};
 use hangar_medic::cli::client::Medic;
 use hangar_medic::cli::{Cli, Command, attempts, brakes, break_glass, check_config, classify, incidents, ladder, mcp, playbook};
-use hangar_medic::{config, policy, run, telemetry};
+use hangar_medic::{config, harden, policy, run, telemetry};
 
 /// Few threads: one runs the engine, the other the server.
 const WORKERS: usize = 2;
@@ -71,6 +71,7 @@ fn daemon(args: RunArgs) -> anyhow::Result<u8> {
         }
     };
     telemetry::init(config.log.level, config.log.format)?;
+    harden::leave_no_dump();
     for warning in &config.warnings {
         tracing::warn!(event = "config_warning", "{warning}");
     }

@@ -108,7 +108,6 @@ async fn daemon(
     let (wake, live) = (Arc::new(Notify::new()), Arc::new(Share::default()));
     let parts = Parts {
         policy: config.policy.clone(),
-        maintenance: config.maintenance.clone(),
         poll_interval: unsigned(config.hangar.poll_interval),
         stale_after: config.hangar.stale_after(),
         client: Arc::clone(&client),
@@ -121,7 +120,7 @@ async fn daemon(
         log_file: config.hangar.log_file.clone(),
         alertmanager: config.alertmanager.url.as_ref().map(|_| (config.alertmanager.on_unreachable, silences_stale_after(&config))),
     };
-    let engine = Engine::new(parts).await?;
+    let engine = Engine::new(parts).await?.with_maintenance(config.maintenance.clone());
     let log_from = match log_source(&config) {
         Some(source) => log_checkpoint(&*store, &source).await?,
         None => None,

@@ -294,3 +294,80 @@ pub(super) fn doubts(config: &Config) -> Vec<Doubt> {
     };
     policy.servers.iter().map(of_rule).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{flags, valid};
+    use super::super::{parse, render};
+
+    fn faults(policy: &str) -> Vec<String> {
+        let found = parse(format!("policy: {policy}").as_bytes(), &flags());
+        found.expect_err(policy).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn every_fault_of_rules_budgets_and_windows_is_named() {
+        let check = |policy: &str, wants: &[&str]| {
+            let found = faults(policy);
+            assert!(found.len() == wants.len() && found.iter().zip(wants).all(|(f, w)| f.starts_with(w)), "{policy}: {found:#?}");
+        };
+        check("{servers: [{enabled: false}]}", &["policy.servers[0].match: missing"]);
+        check("{servers: [{match: 'a b'}]}", &["policy.servers[0].match: \"a b\" is no name or pattern"]);
+        check("{servers: [{match: a}, {match: a}]}", &["policy.servers[1].match: a is named twice"]);
+        check("{servers: [{match: a, mode: watch}]}", &["policy.servers[0].mode: \"watch\" is not known"]);
+        check(
+            "{budgets: {per_rung: [{action: client_reconnect, actions: 1, window: 1h}]}}",
+            &["policy.budgets.per_rung[0].action: client_reconnect only looks"],
+        );
+        check(
+            "{budgets: {per_rung: [{action: worker_restart}]}}",
+            &["policy.budgets.per_rung[0].actions: missing", "policy.budgets.per_rung[0].window: missing"],
+        );
+        let window = |more: &str| format!("{{maintenance: [{{name: n, duration: 1h, {more}}}]}}");
+        check(&window("schedule: '0 3 * *'"), &["policy.maintenance[0].schedule: \"0 3 * *\" has not the five fields"]);
+        check(&window("schedule: '61 3 * * *'"), &["policy.maintenance[0].schedule: \"61 3 * * *\": "]);
+        check(&window("schedule: '0 3 30 2 *'"), &["policy.maintenance[0].schedule: \"0 3 30 2 *\" never comes"]);
+        check(&window("schedule: '0 3 * * *', time_zone: Europe/Nowhere"), &["policy.maintenance[0].time_zone: \"Europe/Nowhere\""]);
+        check(
+            "{maintenance: [{schedule: '0 3 * * *', duration: 8d}]}",
+            &["policy.maintenance[0].duration: 8d is out of bounds", "policy.maintenance[0].name: missing"],
+        );
+    }
+
+    #[test]
+    fn rules_budgets_and_windows_are_shown_as_they_were_written() {
+        let config = valid(
+            "policy:\n  servers: [{match: 'db-*', enabled: false}, {match: x, mode: observe, rungs: [client_reconnect]}]\n  \
+             maintenance: [{name: patching, schedule: '0 3 * * SUN', time_zone: Europe/Berlin, duration: 2h, match: 'db-*'}]\n  \
+             budgets: {per_rung: [{action: worker_restart, actions: 3, window: 1h}]}",
+        );
+        assert_eq!(parse(render(&config).as_bytes(), &flags()).unwrap(), config);
+        assert_eq!((config.policy.servers.len(), config.maintenance.len(), config.policy.budgets.rungs.len()), (2, 1, 1));
+        let doubtful = valid("policy: {rungs: [{action: session_reconnect}], servers: [{match: x, rungs: [worker_restart]}, {match: y}]}");
+        assert!(doubtful.warnings.iter().any(|w| w.contains("worker_restart is not in policy.rungs")), "{:?}", doubtful.warnings);
+        let hidden = valid("policy: {servers: [{match: '*'}, {match: y}]}");
+        assert_eq!(hidden.warnings, ["policy.servers[1]: never reached: policy.servers[0] matches every server"]);
+    }
+
+    #[test]
+    fn a_window_is_open_from_its_minute_for_its_duration_by_the_clock_on_the_wall_there() {
+        let open = |schedule: &str, zone: &str, duration: &str, at: &str| {
+            let yaml = format!("policy: {{maintenance: [{{name: n, schedule: '{schedule}', time_zone: {zone}, duration: {duration}}}]}}");
+            valid(&yaml).maintenance[0].open_at(at.parse().unwrap()).map(|m| m.until.to_string())
+        };
+        let sunday = |at: &str| open("0 3 * * SUN", "UTC", "2h", at);
+        // 2026-11-29 is a Sunday.
+        assert_eq!(sunday("2026-11-29T02:59:59Z"), None);
+        assert_eq!(sunday("2026-11-29T03:00:00Z").as_deref(), Some("2026-11-29T05:00:00Z"));
+        assert_eq!(sunday("2026-11-29T04:59:59.9Z").as_deref(), Some("2026-11-29T05:00:00Z"));
+        assert_eq!(sunday("2026-11-29T05:00:00Z"), None);
+        assert_eq!(sunday("2026-11-30T03:30:00Z"), None);
+        // The same hour on the wall is another one in summer.
+        let berlin = |at: &str| open("0 3 * * *", "Europe/Berlin", "1h", at).is_some();
+        assert_eq!([berlin("2026-01-15T02:30:00Z"), berlin("2026-01-15T01:30:00Z")], [true, false]);
+        assert_eq!([berlin("2026-07-15T02:30:00Z"), berlin("2026-07-15T01:30:00Z")], [false, true]);
+        // Over midnight, and longer than its own pause: always open.
+        assert!(open("0 23 * * *", "UTC", "3h", "2026-11-30T01:59:00Z").is_some());
+        assert!(open("0 * * * *", "UTC", "90m", "2026-11-30T01:59:59Z").is_some());
+    }
+}

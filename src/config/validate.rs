@@ -303,7 +303,7 @@ fn hangar_doubts(config: &Config) -> [Doubt; 5] {
     ]
 }
 
-fn policy_doubts(config: &Config) -> [Doubt; 5] {
+fn policy_doubts(config: &Config) -> [Doubt; 6] {
     let Config { hangar: h, policy: p, .. } = config;
     let acting = p.rungs.iter().filter(|r| !r.action.only_looks());
     let starts: u32 = acting.map(|r| u32::from(r.attempts_max.get())).sum();
@@ -328,6 +328,11 @@ fn policy_doubts(config: &Config) -> [Doubt; 5] {
             p.stuck_starting_after < h.start_timeout,
             "policy.stuck_starting_after",
             format!("shorter than hangar.start_timeout ({start}): a start of ours may be taken for a stuck one"),
+        ),
+        (
+            p.budgets.starts_per_second.get() > 2,
+            "policy.budgets.starts_per_second",
+            "more than a fifth of Hangar's own bucket (10/s for all callers by default): users may be refused".to_owned(),
         ),
         (
             starts > p.budgets.starts_per_server.get(),

@@ -249,7 +249,7 @@ impl Engine {
         self.history = history;
         self.history.seen_dead = seen_dead;
         self.parts.policy = new.policy;
-        self.parts.maintenance = new.maintenance;
+        self.maintenance = new.maintenance;
         self.parts.poll_interval = new.poll_interval;
         self.board.set_stale_after(new.stale_after);
         self.next_poll = self.next_poll.min(tokio::time::Instant::now() + new.poll_interval);

@@ -12,6 +12,7 @@ use crate::observe::board::Board;
 use crate::policy::{History, Hold, HoldOrder, Pause, Phase, Plan, Snapshot, Standing};
 
 /// The daemon at the end of its last turn.
+#[allow(clippy::struct_excessive_bools, reason = "independent facts, each shown by itself")]
 #[derive(Debug, Clone, Default)]
 pub struct Live {
     pub standings: BTreeMap<String, Standing>,

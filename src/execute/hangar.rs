@@ -80,7 +80,7 @@ pub struct Executor {
 }
 
 impl Executor {
-    /// `starts_per_second` holds over all jobs, retries included.
+    /// `starts_per_second` holds over all that is sent to change something, retries included.
     pub fn new(hangar: Arc<HangarClient>, starts_per_second: NonZeroU32) -> Self {
         Self { hangar, pacer: Pacer::new(starts_per_second) }
     }
@@ -153,6 +153,7 @@ impl Executor {
     async fn stop(&self, server: &str) -> Done {
         let mut patience = Patience::default();
         loop {
+            self.pacer.slot().await;
             match self.hangar.stop(server, "manual").await {
                 Ok(()) => return Done { half: true, ..Done::new(Receipt::Accepted, None, "stopped") },
                 Err(error) if patience.waited(&error).await => {}
@@ -181,6 +182,7 @@ impl Executor {
             let detail = format!("not sent: a rebalance of {group} would evict a degraded member");
             return Done::new(Receipt::Refused, Some(Outcome::Insufficient), detail);
         }
+        self.pacer.slot().await;
         match self.hangar.rebalance(group).await {
             Ok(()) => Done::new(Receipt::Accepted, None, format!("{group} rebalanced")),
             Err(error) => refused(&error),

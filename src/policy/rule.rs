@@ -125,3 +125,56 @@ impl Policy {
         Some(Braked::new(Hold::OptedOut, None, format!("policy.servers leaves it alone (match: {})", rule.servers)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_names_what_it_says_and_nothing_else() {
+        let check = |pattern: &str, names: &[&str], others: &[&str]| {
+            let pattern: Pattern = pattern.parse().unwrap();
+            assert!(names.iter().all(|n| pattern.matches(n)), "{pattern}");
+            assert!(!others.iter().any(|n| pattern.matches(n)), "{pattern}");
+        };
+        check("api", &["api"], &["", "ap", "apis", "Api", "xapi"]);
+        check("*", &["", "a", "db-1"], &[]);
+        check("db-*", &["db-", "db-1", "db-db-"], &["db", "xdb-1", "DB-1"]);
+        check("*-db", &["-db", "a-db", "a-db-db"], &["a-dbx", "db"]);
+        check("a*b*c", &["abc", "axbxc", "abcbc", "abbbc"], &["ab", "acb", "abcx"]);
+        check("web-?", &["web-1", "web-x"], &["web-", "web-10"]);
+        check("**?", &["a", "abc"], &[""]);
+        // No pattern takes long over a name.
+        check("*a*a*a*a*a*a*a*a*b", &[], &["a".repeat(64).as_str()]);
+        for bad in ["", "a b", "a.b", "[ab]", "a/b", "é", "a\n"] {
+            assert!(bad.parse::<Pattern>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_rule_that_matches_counts_alone_and_none_lifts_observe() {
+        let rule = |servers: &str| ServerRule {
+            servers: servers.parse().unwrap(),
+            enabled: true,
+            mode: None,
+            rungs: None,
+            starts_per_server: None,
+        };
+        let mut policy = Policy::default();
+        let starts = NonZeroU32::new(9);
+        policy.servers = vec![
+            ServerRule { mode: Some(Mode::Observe), ..rule("db-1") },
+            ServerRule { starts_per_server: starts, rungs: Some(vec![Rung::ClientReconnect]), ..rule("db-*") },
+            ServerRule { enabled: false, ..rule("legacy") },
+        ];
+        let of = |id: &str| (policy.mode_of(id), policy.rungs_of(id).count(), policy.starts_of(id).get(), policy.opted_out(id).is_some());
+        let all = policy.rungs.len();
+        assert_eq!(of("db-1"), (Mode::Observe, all, 4, false));
+        assert_eq!(of("db-2"), (Mode::Act, 1, 9, false));
+        assert_eq!(of("legacy"), (Mode::Act, all, 4, true));
+        assert_eq!(of("api"), (Mode::Act, all, 4, false));
+        policy.mode = Mode::Observe;
+        policy.servers = vec![ServerRule { mode: Some(Mode::Act), ..rule("*") }];
+        assert_eq!(policy.mode_of("api"), Mode::Observe);
+    }
+}

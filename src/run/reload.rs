@@ -70,13 +70,10 @@ impl Reloader {
         let mut known = self.stamp();
         let mut last = known;
         loop {
-            tokio::select! {
+            let asked = tokio::select! {
                 () = stop.cancelled() => return Ok(()),
-                _ = hangup.recv() => drop(self.reload("SIGHUP").await),
-                Some(Asked { principal, reply }) = asked.recv() => {
-                    // Nobody may be waiting any more.
-                    let _ = reply.send(self.reload(&principal).await);
-                }
+                _ = hangup.recv() => None,
+                Some(asked) = asked.recv() => Some(asked),
                 () = tokio::time::sleep(self.watch_interval()) => {
                     let found = self.stamp();
                     // Another one, and the same at two looks: nobody is writing it at this moment.
@@ -85,11 +82,22 @@ impl Reloader {
                     if !another {
                         continue;
                     }
-                    drop(self.reload("a changed file").await);
+                    None
                 }
+            };
+            // Before it is read: what changes meanwhile is another one again.
+            let before = self.stamp();
+            let changed = before != known;
+            match asked {
+                Some(Asked { principal, reply }) => {
+                    let taken = self.reload(&principal).await;
+                    // Nobody may be waiting any more.
+                    let _ = reply.send(taken);
+                }
+                None => drop(self.reload(if changed { "a changed file" } else { "a signal" }).await),
             }
-            known = self.stamp();
-            last = known;
+            known = before;
+            last = before;
         }
     }
 

@@ -19,8 +19,10 @@ use crate::policy::{Matrix, Rung};
 /// What a route asks of the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Permission {
-    /// Health and metrics: everybody, at any rate.
+    /// Everybody, at any rate.
     Health,
+    /// Everybody.
+    Metrics,
     /// Reading what holds no text of an upstream: everybody who reaches us.
     Read,
     /// It only wakes; it has credentials of its own (`web.webhook`).
@@ -37,7 +39,7 @@ pub enum Permission {
 pub const ROUTES: &[(&str, &str, Permission)] = &[
     ("GET", "/-/healthy", Permission::Health),
     ("GET", "/-/ready", Permission::Health),
-    ("GET", "/metrics", Permission::Health),
+    ("GET", "/metrics", Permission::Metrics),
     ("GET", "/", Permission::Read),
     ("GET", "/incidents/{id}", Permission::Read),
     ("GET", "/style.css", Permission::Read),
@@ -156,7 +158,7 @@ impl Principals {
 
     fn may(&self, caller: &Caller, permission: Permission) -> Result<(), ApiError> {
         let (what, needs) = match permission {
-            Permission::Health | Permission::Read | Permission::Wake | Permission::Ask => return Ok(()),
+            Permission::Health | Permission::Metrics | Permission::Read | Permission::Wake | Permission::Ask => return Ok(()),
             Permission::Brake => ("hold, pause or resume", Rung::WorkerRestart),
             Permission::Reload => ("reload the configuration", Rung::ConfigurationReload),
         };
@@ -207,6 +209,7 @@ fn judge(shared: &Shared, request: &Request) -> Result<Option<Caller>, ApiError>
     let paced = |pace| if shared.paces.take(pace) { Ok(()) } else { Err(too_many()) };
     match permission {
         Permission::Health => return Ok(None),
+        Permission::Metrics => return paced(Pace::Metrics).map(|()| None),
         Permission::Read => return paced(Pace::Read).map(|()| None),
         Permission::Wake | Permission::Ask | Permission::Brake | Permission::Reload => {}
     }

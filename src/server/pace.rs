@@ -32,6 +32,7 @@ impl Bucket {
 
 /// The buckets. Health is never refused: whoever restarts us by it must not be led to by a flood.
 pub(super) struct Paces {
+    metrics: Bucket,
     reads: Bucket,
     webhook: Bucket,
     /// Of principals.
@@ -43,6 +44,7 @@ pub(super) struct Paces {
 /// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pace {
+    Metrics,
     Read,
     Webhook,
     Change,
@@ -52,6 +54,7 @@ pub(super) enum Pace {
 impl Paces {
     pub(super) fn new() -> Self {
         Self {
+            metrics: Bucket::new(50.0, 100.0),
             reads: Bucket::new(300.0, 600.0),
             webhook: Bucket::new(500.0, 1000.0),
             changes: Bucket::new(20.0, 100.0),
@@ -62,6 +65,7 @@ impl Paces {
     /// Whether one more may be answered now.
     pub(super) fn take(&self, pace: Pace) -> bool {
         let bucket = match pace {
+            Pace::Metrics => &self.metrics,
             Pace::Read => &self.reads,
             Pace::Webhook => &self.webhook,
             Pace::Change => &self.changes,

@@ -15,7 +15,7 @@ const METHODS: &[&str] = &["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPT
 
 fn changes(permission: Permission) -> bool {
     match permission {
-        Permission::Health | Permission::Read | Permission::Wake => false,
+        Permission::Health | Permission::Metrics | Permission::Read | Permission::Wake => false,
         Permission::Ask | Permission::Brake | Permission::Reload => true,
     }
 }
@@ -97,6 +97,14 @@ fn a_page_of_another_site_cannot_act_even_with_a_token() {
     assert_eq!(ask("Host: evil.example\r\n").0, 400, "two hosts are no request");
     assert_eq!(w.kinds(), [""; 0]);
     assert_eq!(ask(&format!("Origin: {}\r\nSec-Fetch-Site: same-origin\r\n", w.medic.url())).0, 200);
+}
+
+#[test]
+fn a_crash_leaves_no_memory_behind() {
+    let w = World::start(false, &json!({}));
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", w.medic.pid())).unwrap();
+    let core = limits.lines().find(|l| l.starts_with("Max core file size")).unwrap();
+    assert_eq!(core.split_whitespace().skip(4).take(2).collect::<Vec<_>>(), ["0", "0"], "{core}");
 }
 
 #[test]

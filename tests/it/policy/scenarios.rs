@@ -313,6 +313,9 @@ macro_rules! scenarios {
 }
 
 scenarios! {
+    a_suspend_of_forty_seconds_repeats_nothing
+    an_hour_back_holds_nothing_for_ever
+    an_hour_forth_neither_bursts_nor_ends_what_was_said
     a_maintenance_window_holds_and_then_the_world_is_read_again
     a_server_left_alone_is_seen_and_not_touched
     the_first_rule_that_matches_a_server_counts_alone
