@@ -128,6 +128,8 @@ impl Check {
             let watched = self.case(id).is_some() || self.orders.contains_key(id);
             if server.stopped && watched && server.state == State::Cold {
                 self.noticed.insert(id.clone());
+            } else if !server.stopped {
+                self.noticed.remove(id);
             }
         }
     }
@@ -166,11 +168,21 @@ impl Check {
 
     /// Before a record is durable: what the medic knows at this moment must allow it.
     pub fn wants(&mut self, bodies: &[Body], hangar: &Hangar) {
+        // A rung that does not apply is written down as opened and settled at once: nothing is sent.
+        let passed = |id: &String| {
+            bodies.iter().any(|b| matches!(b, Body::AttemptSettled { attempt_id, outcome: Outcome::NotApplicable, .. } if attempt_id == id))
+        };
         for body in bodies {
             if let Body::AttemptOpened { attempt_id, mcp_server, action, .. } = body
-                && !action.only_looks()
+                && !passed(attempt_id)
             {
-                self.may_act(attempt_id, mcp_server, *action, hangar);
+                let under_way = self.tries.values().filter(|t| t.outcome.is_none()).count();
+                if under_way >= self.policy.budgets.in_flight.get() as usize {
+                    self.broken(format!("{attempt_id}: the {}. attempt at once", under_way + 1));
+                }
+                if !action.only_looks() {
+                    self.may_act(attempt_id, mcp_server, *action, hangar);
+                }
             }
         }
     }
@@ -200,7 +212,9 @@ impl Check {
         if !hangar.servers.get(id).is_none_or(|s| s.broken) {
             self.broken(format!("{attempt}: acts on a server that nobody broke"));
         }
-        if matches!(told.reason, Some(Reason::CapabilityBlocked)) || self.heard.blocked.contains(id) {
+        // Before 2.21 only the log tells, and it may be behind.
+        let told_blocked = told.reason == Some(Reason::CapabilityBlocked) && hangar.version >= (2, 21, 0);
+        if told_blocked || self.heard.blocked.contains(id) {
             self.broken(format!("{attempt}: acts on a capability-blocked server without approval"));
         }
         if self.orders.contains_key(id) {
@@ -303,10 +317,6 @@ impl Check {
                 if let Some((other, _)) = self.open_try(mcp_server) {
                     let other = other.clone();
                     self.broken(format!("{attempt_id}: while {other} is under way at the same server"));
-                }
-                let under_way = self.tries.values().filter(|t| t.outcome.is_none()).count();
-                if under_way >= self.policy.budgets.in_flight.get() as usize {
-                    self.broken(format!("{attempt_id}: the {}. attempt at once", under_way + 1));
                 }
                 if self.case(mcp_server).is_none_or(|c| c.id != *incident_id) {
                     self.broken(format!("{attempt_id}: of no open incident"));
