@@ -89,7 +89,10 @@ fn by_rest(policy: &Policy, server: &ServerReading, rest: &RestReading, since: T
         State::Dead => Seen::Dead,
         // `alive` tells of the process only where Hangar itself is its parent.
         State::Ready if !rest.alive && rest.mode == "subprocess" => Seen::Down,
-        State::Ready if not_seen_healthy(policy, server, now) => Seen::NotSeenHealthy,
+        // A start that has just been completed may not be in the metrics that are at hand.
+        State::Ready if not_seen_healthy(policy, server, now) && rest.started_at.is_none_or(|at| long_past(policy, at, now)) => {
+            Seen::NotSeenHealthy
+        }
         State::Ready => Seen::Healthy,
     }
 }

@@ -249,7 +249,8 @@ impl Check {
         let budgets = self.policy.budgets.clone();
         let spread = 1 + self.steps as usize;
         let acted = |window: SignedDuration| {
-            let from = now - millis(window);
+            // A record is dated when it is handed to a disk that may be slow.
+            let from = now - millis(window) + 1_000;
             move |t: &&Try| !t.action.only_looks() && t.outcome != Some(Outcome::NotApplicable) && t.ended.unwrap_or(now) > from
         };
         let of_server = self.tries.values().filter(acted(budgets.starts_window)).filter(|t| t.server == id).count();
