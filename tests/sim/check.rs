@@ -229,7 +229,8 @@ impl Check {
             State::Cold | State::Ready | State::Dead => None,
         };
         if let Some(bound) = bound {
-            let long_ill = hangar.servers.get(id).is_some_and(|s| now - s.last_served > millis(self.policy.not_seen_healthy_after) - 61_000);
+            let long_ill =
+                hangar.servers.get(id).is_some_and(|s| now - s.last_served > millis(self.policy.not_seen_healthy_after) - 61_000);
             let busy = now - told.busy_since;
             if busy + 100 < millis(bound) && !long_ill && self.steps == 0 {
                 self.broken(format!("{attempt}: {action} while {} for {busy} ms only", told.state));
@@ -273,12 +274,8 @@ impl Check {
         times.sort_unstable();
         let need = (self.policy.storm.servers.get() as usize).max(share(self.policy.storm.share, self.known));
         let dense = times.iter().filter_map(|from| {
-            let inside: BTreeSet<&str> = self
-                .cases
-                .iter()
-                .filter(|c| c.opened >= *from && c.opened <= from + window)
-                .map(|c| c.server.as_str())
-                .collect();
+            let inside: BTreeSet<&str> =
+                self.cases.iter().filter(|c| c.opened >= *from && c.opened <= from + window).map(|c| c.server.as_str()).collect();
             (inside.len() >= need && me.opened >= *from && me.opened <= from + window).then_some((*from, from + window))
         });
         let Some((from, to)) = dense.into_iter().next() else { return };
@@ -286,9 +283,8 @@ impl Check {
         let recovered = members.iter().filter(|c| c.recovered).count();
         let exhausted: BTreeSet<&str> = members.iter().filter(|c| c.exhausted).map(|c| c.server.as_str()).collect();
         let formed = members.iter().map(|c| c.opened).max().unwrap_or(now);
-        let at_work = |t: &&Try| {
-            !t.action.only_looks() && t.outcome.is_none() && t.opened >= formed && members.iter().any(|c| c.id == t.incident)
-        };
+        let at_work =
+            |t: &&Try| !t.action.only_looks() && t.outcome.is_none() && t.opened >= formed && members.iter().any(|c| c.id == t.incident);
         let busy = self.tries.values().filter(at_work).filter(|t| !exhausted.contains(t.server.as_str())).count();
         if busy >= recovered.max(1) && !exhausted.contains(id) && self.steps == 0 {
             self.broken(format!("{attempt}: {} of a storm are acted on at once, {recovered} came back", busy + 1));
@@ -348,11 +344,9 @@ impl Check {
                 let earned = match cause {
                     HoldCause::TookHangarDown => !hangar.downs.is_empty(),
                     HoldCause::Person => false,
-                    HoldCause::UserRequest
-                    | HoldCause::Manual
-                    | HoldCause::Shutdown
-                    | HoldCause::DetectionBlock
-                    | HoldCause::Other => hangar.servers.get(mcp_server).is_none_or(|s| s.ever_stopped),
+                    HoldCause::UserRequest | HoldCause::Manual | HoldCause::Shutdown | HoldCause::DetectionBlock | HoldCause::Other => {
+                        hangar.servers.get(mcp_server).is_none_or(|s| s.ever_stopped)
+                    }
                 };
                 if !earned {
                     self.broken(format!("{mcp_server}: held ({cause}) though nobody stopped it"));
@@ -371,7 +365,13 @@ impl Check {
             | Body::GrantExpired { .. }
             | Body::GrantRefused { .. }
             | Body::Request { .. }
-            | Body::RequestEnded { .. } => {}
+            | Body::RequestEnded { .. }
+            | Body::AttemptSaved { .. }
+            | Body::AttemptSecond { .. }
+            | Body::Paused { .. }
+            | Body::Unpaused { .. }
+            | Body::Approved { .. }
+            | Body::ApprovalEnded { .. } => {}
         }
     }
 

@@ -51,7 +51,10 @@ fn shard(shard: u64) {
         acts += end.acts;
         slowest = slowest.max((end.healed_after_ms, seed));
         if let Some(violation) = &end.violation {
-            failed.push(format!("seed {seed}: {violation}\n  replay: tests/sim.sh --seed {seed} --seeds 1\n{}", shortened(&end.timeline, worlds == 1)));
+            failed.push(format!(
+                "seed {seed}: {violation}\n  replay: tests/sim.sh --seed {seed} --seeds 1\n{}",
+                shortened(&end.timeline, worlds == 1)
+            ));
         }
     }
     println!(

@@ -106,7 +106,8 @@ impl Plan {
         let hears_events = !reads_log || rng.chance(30);
         let asks_alertmanager = rng.chance(20);
         let long = minutes(*rng.pick(&[5, 10, 20, 40]));
-        let mut plan = Self { seed, version, servers, policy, poll, reads_log, hears_events, asks_alertmanager, blows: Vec::new(), mended: 0 };
+        let mut plan =
+            Self { seed, version, servers, policy, poll, reads_log, hears_events, asks_alertmanager, blows: Vec::new(), mended: 0 };
         plan.befall(&mut rng, long);
         plan.mended = plan.blows.iter().map(|(at, _)| *at).max().unwrap_or(0).max(long) + 1_000;
         plan.blows.sort_by_key(|(at, _)| *at);
@@ -146,7 +147,8 @@ impl Plan {
                     self.blow(at, Blow::Stick(id, state));
                 }
                 49..=55 => {
-                    let why = [StopReason::Manual, StopReason::UserRequest, StopReason::DetectionBlock, StopReason::Shutdown, StopReason::Idle];
+                    let why =
+                        [StopReason::Manual, StopReason::UserRequest, StopReason::DetectionBlock, StopReason::Shutdown, StopReason::Idle];
                     let why = *rng.pick(&why);
                     if rng.chance(60) {
                         self.blow(at, Blow::Kill(id.clone(), Reason::GivenUp, 4));
@@ -371,7 +373,10 @@ impl World {
                     healed = None;
                 }
                 if now > bound {
-                    let what = format!("not brought back within {} s after the last fault: {left:?}, unsettled {unsettled}", (now - mended) / 1000);
+                    let what = format!(
+                        "not brought back within {} s after the last fault: {left:?}, unsettled {unsettled}",
+                        (now - mended) / 1000
+                    );
                     return self.end(Some(what), now, now);
                 }
             }
@@ -405,14 +410,7 @@ impl World {
     fn end(self, violation: Option<String>, now: i64, healed: i64) -> End {
         let state = self.shared.lock();
         let (incidents, acts) = state.check.counts();
-        End {
-            violation,
-            timeline: state.timeline.clone(),
-            virtual_ms: now,
-            healed_after_ms: healed - self.plan.mended,
-            incidents,
-            acts,
-        }
+        End { violation, timeline: state.timeline.clone(), virtual_ms: now, healed_after_ms: healed - self.plan.mended, incidents, acts }
     }
 
     /// What is on disk is one unbroken chain.
@@ -458,7 +456,8 @@ impl World {
             checkpoints: Arc::new(shared.clone()) as Arc<dyn Checkpoints>,
             metrics: METRICS.with(Arc::clone),
             live: Arc::new(Share::default()),
-            log_file: reads_log.then(|| "hangar.log".into()),
+            log_file: None,
+            log_source: reads_log.then(|| "hangar.log".into()),
             alertmanager: self.plan.asks_alertmanager.then_some((Unasked::Narrow, SignedDuration::from_secs(100))),
             policy,
         };
@@ -731,13 +730,7 @@ impl World {
             Blow::DiskFull(full) => disk.full = full,
             Blow::DiskSlow(slow) => disk.slow = slow,
             Blow::MedicCrash(edges) => state.arm(edges),
-            Blow::MedicKill
-            | Blow::MedicTerm
-            | Blow::Step(_)
-            | Blow::LogLag(_)
-            | Blow::DeafTo(_)
-            | Blow::Noise
-            | Blow::Silence(..) => {}
+            Blow::MedicKill | Blow::MedicTerm | Blow::Step(_) | Blow::LogLag(_) | Blow::DeafTo(_) | Blow::Noise | Blow::Silence(..) => {}
         }
     }
 
