@@ -126,6 +126,12 @@ fn a_rung_is_named_once() {
         "policy: {rungs: [{action: session_reconnect}, {action: client_reconnect}, {action: session_reconnect}]}",
         "policy.rungs[2].action: session_reconnect is named twice, first in policy.rungs[0]",
     );
+    refused("policy: {owners: [{servers: a}]}", "policy.owners[0].owner: missing");
+    refused(
+        "policy: {owners: [{servers: a, owner: x}, {servers: a, owner: y}]}",
+        "policy.owners[1].servers: a is named twice, first in policy.owners[0]",
+    );
+    assert_eq!(valid("policy: {owners: [{servers: 'a*', owner: x}]}").policy.owners.of("ab"), Some("x"));
     refused("policy: {rungs: []}", "policy.rungs: lists no rung; to only watch, set policy.mode to observe");
     refused("policy: {rungs: }", "policy.rungs: must be a list, not nothing; leave the key out for the default");
     refused("policy: {rungs: session_reconnect}", "policy.rungs: must be a list, not text");

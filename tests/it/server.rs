@@ -72,6 +72,7 @@ impl Views for Fake {
             incidents_open: 1,
             holds: [(hangar_medic::policy::Hold::Cooldown, 1)].into(),
             hold_orders: vec![],
+            pauses: vec![],
             fraction_avoided_full_restart: None,
         }
     }
