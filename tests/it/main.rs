@@ -19,3 +19,4 @@ mod policy;
 mod seeing;
 mod server;
 mod support;
+mod tls;
