@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, mpsc};
@@ -211,16 +212,22 @@ impl Engine {
                 tracing::warn!(running = self.running.len(), "leaving attempts open: the next process settles them");
                 return Ok(());
             }
+            // Asked every time, so that no flood of signals keeps it waiting.
+            if wake.notified().now_or_never().is_some() {
+                self.want_list();
+            }
             let sleep = tokio::time::sleep_until(self.next_wake(wake_at, drain_until, log_first));
+            // In order and not by lot: the same things heard at the same times lead to the same deeds.
             tokio::select! {
+                biased;
                 () = stop.cancelled(), if !self.draining => {
                     self.draining = true;
                     drain_until = Some(Instant::now() + DRAIN_MAX);
                     tracing::info!(running = self.running.len(), "shutting down: no new action");
                 }
-                () = wake.notified() => self.want_list(),
-                Some(signal) = signals.recv() => self.hear(signal).await,
                 Some(brought) = self.tasks.join_next() => self.take(brought?),
+                Some(signal) = signals.recv() => self.hear(signal).await,
+                () = wake.notified() => self.want_list(),
                 () = sleep => {}
             }
         }
@@ -631,6 +638,8 @@ impl Engine {
         self.tell_standings(plan);
         self.parts.metrics.set_attempt_log_writable(!self.log_unwritable);
         self.parts.metrics.set_storm(plan.storm);
+        let owners = &self.parts.policy.owners;
+        self.parts.metrics.set_owners(self.board.known_ids().filter_map(|id| Some((id, owners.of(id)?))));
         let live = Live::new(plan, snapshot, &self.history, &self.board, self.disagreements.shown()).unwritable(
             self.log_unwritable,
             &self.unwritten,

@@ -1,9 +1,10 @@
 //! Every exported metric: one struct, registered once, all label values present at zero from the start.
 //!
-//! No label comes from outside but `mcp_server`, and only on `server_dead`.
+//! No label comes from outside but `mcp_server`, and only on what is said of one server, and the configured `owner`.
 
 mod family;
 mod groups;
+mod servers;
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -16,6 +17,8 @@ use crate::policy::words;
 use crate::policy::{ApprovalEvent, Closed, GlassEvent, Hold, Mode, Outcome, Phase, Reason, RecoveryFold, RecoveryMetrics, Rung, Source};
 use family::Registrar;
 use groups::{Daemon, Incidents, Recovery, Sources};
+pub use servers::ServerAttempt;
+use servers::Servers;
 
 words! {
     /// What was read from Hangar.
@@ -78,6 +81,7 @@ pub struct Metrics {
     incidents: Incidents,
     sources: Sources,
     daemon: Daemon,
+    servers: Servers,
 }
 
 impl Metrics {
@@ -95,6 +99,7 @@ impl Metrics {
             incidents: Incidents::register(&r)?,
             sources: Sources::register(&r)?,
             daemon,
+            servers: Servers::register(&r)?,
         })
     }
 

@@ -5,6 +5,7 @@
 mod access;
 mod log;
 mod place;
+mod platform;
 #[cfg(test)]
 mod properties;
 mod raw;
@@ -33,6 +34,7 @@ use crate::policy::{Mode, Policy, Unasked};
 
 pub use access::{Events, HttpAccess, WebTls};
 pub use log::{LogFormat, LogLevel};
+pub use platform::{Executor, Platform};
 pub use render::{Effective, effective, example, render, schema};
 pub use secret::{Secret, SecretError, SecretFile};
 pub use value::{parse_duration, show_duration};
@@ -50,6 +52,7 @@ pub struct Config {
     pub web: Web,
     pub log: Log,
     pub policy: Policy,
+    pub platform: Platform,
     /// What is allowed but probably not meant, each as `path: text`.
     pub warnings: Vec<String>,
 }
@@ -75,6 +78,10 @@ pub struct Hangar {
     pub max_body: u64,
     /// Polls without an answer until what was read counts as unknown.
     pub stale_after_polls: NonZeroU32,
+    /// Hangar's own configuration file, for rung 3.
+    pub config_file: Option<PathBuf>,
+    /// Replicas of this Hangar.
+    pub instances: NonZeroU32,
 }
 
 impl Config {

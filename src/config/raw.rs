@@ -10,8 +10,9 @@ use reqwest::Url;
 
 use super::access::RawTls;
 use super::place::{FilePath, HttpUrl, Listen, Name};
+use super::platform::RawPlatform;
 use super::{Alertmanager, Config, Events, HttpAccess, Invalid, Log, Overrides, Principal, Prometheus, Proof, SecretFile, Storage, Web};
-use crate::policy::{Matrix, Policy, Rung, RungLimits};
+use crate::policy::{Matrix, Owners, Policy, Rung, RungLimits};
 
 /// Every setting, with its default until something is read over it.
 #[derive(Default)]
@@ -26,6 +27,8 @@ pub(super) struct Raw {
     pub(super) policy: Policy,
     pub(super) rungs: RawRungs,
     pub(super) roles: RawRoles,
+    pub(super) platform: RawPlatform,
+    pub(super) owners: Vec<RawOwner>,
 }
 
 /// The rows of the class matrix in the order of the file.
@@ -54,6 +57,19 @@ impl From<&Matrix> for RawRoles {
 impl Default for RawRoles {
     fn default() -> Self {
         Self::from(&Matrix::default())
+    }
+}
+
+/// One entry of `policy.owners`.
+#[derive(Default)]
+pub(super) struct RawOwner {
+    pub(super) servers: Option<String>,
+    pub(super) owner: Option<String>,
+}
+
+impl RawOwner {
+    fn all(owners: &Owners) -> Vec<Self> {
+        owners.entries().map(|(servers, owner)| Self { servers: Some(servers.to_owned()), owner: Some(owner.to_owned()) }).collect()
     }
 }
 
@@ -117,6 +133,8 @@ pub(super) struct RawHangar {
     pub(super) start_timeout: SignedDuration,
     pub(super) max_body: u64,
     pub(super) stale_after_polls: NonZeroU32,
+    pub(super) config_file: Option<PathBuf>,
+    pub(super) instances: NonZeroU32,
 }
 
 impl Default for RawHangar {
@@ -133,6 +151,8 @@ impl Default for RawHangar {
             start_timeout: SignedDuration::from_secs(60),
             max_body: 64 * 1024 * 1024,
             stale_after_polls: NonZeroU32::MIN.saturating_add(2),
+            config_file: None,
+            instances: NonZeroU32::MIN,
         }
     }
 }
@@ -176,6 +196,8 @@ impl From<&Config> for Raw {
                 start_timeout: hangar.start_timeout,
                 max_body: hangar.max_body,
                 stale_after_polls: hangar.stale_after_polls,
+                config_file: hangar.config_file,
+                instances: hangar.instances,
             },
             prometheus: config.prometheus.clone(),
             alertmanager: config.alertmanager.clone(),
@@ -184,7 +206,9 @@ impl From<&Config> for Raw {
             log: config.log.clone(),
             rungs: RawRungs(config.policy.rungs.iter().cloned().map(RawRung::from).collect()),
             roles: RawRoles::from(&config.policy.matrix),
+            owners: RawOwner::all(&config.policy.owners),
             policy: config.policy.clone(),
+            platform: RawPlatform::from(&config.platform),
         }
     }
 }

@@ -4,7 +4,8 @@ use jiff::SignedDuration;
 
 use super::access::RawTls;
 use super::place::{FilePath, HttpUrl, Listen, Name, SecretPath, Selector};
-use super::raw::{Raw, RawHangar, RawPrincipal, RawRole, RawRung};
+use super::platform;
+use super::raw::{Raw, RawHangar, RawOwner, RawPrincipal, RawRole, RawRung};
 use super::value::{Duration, Kind, Nullable, Required, Share, Size, Switch, Word, Words, count, duration};
 use super::{Alertmanager, Events, HttpAccess, Log, LogFormat, LogLevel, Prometheus, Storage};
 use crate::policy::{Budgets, Mode, Policy, Rung, StormLimits, Unasked};
@@ -48,7 +49,10 @@ const WAIT: Duration = duration(secs(1), days(1));
 
 /// Visits every setting, in the order of the file.
 pub(super) fn walk<W: Walk>(w: &mut W, raw: &mut Raw) {
-    w.section("hangar", "The MCP Hangar that is watched and repaired.", |w| hangar(w, &mut raw.hangar));
+    w.section("hangar", "The MCP Hangar that is watched and repaired.", |w| {
+        hangar(w, &mut raw.hangar);
+        hangar_fleet(w, &mut raw.hangar);
+    });
     w.section("prometheus", "An optional second source; Hangar itself still confirms before every action.", |w| {
         prometheus(w, &mut raw.prometheus);
     });
@@ -96,7 +100,19 @@ pub(super) fn walk<W: Walk>(w: &mut W, raw: &mut Raw) {
         w.section("storm", "Many dead at once have one cause: one server goes first, the rest wait for its proof.", |w| {
             storm(w, &mut raw.policy.storm);
         });
+        let doc = "Whom to tell about which servers: the owner label of server_info, for Alertmanager's routes; the first entry that fits \
+                   counts: [{servers: pay-*, owner: payments}, {servers: \"*\", owner: platform}].";
+        w.list("owners", (0, 1000), &mut raw.owners, doc, owner);
     });
+    let doc = "What rungs 6 to 10 act with, behind the same gate as everything. Nothing here: they are off. A process is never killed.";
+    w.section("platform", doc, |w| platform::walk(w, &mut raw.platform));
+}
+
+fn hangar_fleet<W: Walk>(w: &mut W, h: &mut RawHangar) {
+    let doc = "Hangar's own configuration file as this process sees it: configuration_reload looks at it first. null: that rung is off.";
+    w.setting("config_file", &Nullable(FilePath), &mut h.config_file, doc);
+    let doc = "Replicas of this Hangar. From 2 on whatever touches a whole replica takes a lock that they share.";
+    w.setting("instances", &count(1, 100), &mut h.instances, doc);
 }
 
 fn hangar<W: Walk>(w: &mut W, h: &mut RawHangar) {
@@ -184,6 +200,11 @@ fn rung<W: Walk>(w: &mut W, r: &mut RawRung) {
     w.setting("attempts_max", &Nullable(count(1, 10)), &mut r.attempts_max, doc);
     let doc = "Pause after an attempt of it before the next one. None where an action only looks.";
     w.setting("pause", &Nullable(duration(SignedDuration::ZERO, hours(1))), &mut r.pause, doc);
+}
+
+fn owner<W: Walk>(w: &mut W, o: &mut RawOwner) {
+    w.setting("servers", &Required(Name), &mut o.servers, "A server's name, or a pattern: * stands for any text.");
+    w.setting("owner", &Required(Name), &mut o.owner, "The owner, as a label.");
 }
 
 fn policy<W: Walk>(w: &mut W, p: &mut Policy) {

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::raw::{RawPrincipal, RawRole};
+use super::raw::{RawOwner, RawPrincipal, RawRole};
 use super::validate::{Checks, Doubt};
 use super::{Config, Principal, Proof, SecretFile};
-use crate::policy::{Matrix, OWN_ROLE};
+use crate::policy::{Matrix, OWN_ROLE, Owners};
 
 /// Why nobody can be known by a certificate.
 pub(super) const NO_CLIENT_CA: &str = "needs web.tls.client_ca_file, which says whose certificates are asked for";
@@ -98,6 +98,23 @@ impl Checks {
                 }
             }
         }
+    }
+
+    /// The owners without faulty entries: then the configuration is refused anyway.
+    pub(super) fn owners(&mut self, raw: Vec<RawOwner>) -> Owners {
+        let mut entries: Vec<(String, String)> = Vec::new();
+        for (i, row) in raw.into_iter().enumerate() {
+            let entry = format!("policy.owners[{i}]");
+            let (Some(servers), Some(owner)) = (row.servers.clone(), row.owner.clone()) else {
+                self.missing(&entry, &[("servers", row.servers.is_some()), ("owner", row.owner.is_some())]);
+                continue;
+            };
+            if let Some(first) = entries.iter().position(|(named, _)| *named == servers) {
+                self.fault(format!("{entry}.servers"), format!("{servers} is named twice, first in policy.owners[{first}]"));
+            }
+            entries.push((servers, owner));
+        }
+        Owners::new(entries)
     }
 
     fn missing(&mut self, entry: &str, keys: &[(&str, bool)]) {

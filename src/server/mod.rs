@@ -11,6 +11,7 @@ mod error;
 mod health;
 mod limits;
 pub mod operations;
+pub mod runbooks;
 mod tls;
 pub mod views;
 mod webhook;
@@ -218,6 +219,7 @@ fn router(shared: Arc<Shared>, host_rule: access::HostRule) -> Router {
         .route("/-/healthy", get(health::healthy))
         .route("/-/ready", get(health::ready))
         .route("/metrics", get(health::metrics))
+        .route("/runbooks/{name}", get(runbooks::page))
         .nest("/api/v1", api)
         .fallback(error::not_found)
         .method_not_allowed_fallback(error::method_not_allowed)

@@ -103,7 +103,7 @@ async fn real_prometheus_and_alertmanager_let_us_in_with_exactly_what_they_ask_f
     let all = accesses(dir.path());
     let web = wants_everything(dir.path());
     let alertmanager = Alertmanager::start_with(dir.path(), "am", free_port(), &json!({}), &web);
-    let prometheus = Prometheus::start_with(dir.path(), &[free_port()], &[], &web);
+    let prometheus = Prometheus::asking(dir.path(), &web);
     let secure = |url: String| format!("{}/", url.replace("http://", "https://"));
     let (alertmanager, prometheus) = (secure(alertmanager.url()), secure(prometheus.url()));
     for (what, access) in all {

@@ -120,26 +120,36 @@ pub struct Prometheus {
 
 impl Prometheus {
     pub fn start(dir: &Path, targets: &[u16], alertmanagers: &[u16]) -> Self {
-        Self::start_with(dir, targets, alertmanagers, &json!({}))
+        std::fs::write(dir.join("rules.yml"), RULES).unwrap();
+        Self::with_rules(dir, &[("hangar", targets)], alertmanagers, &[dir.join("rules.yml")])
     }
 
     /// It asks for what `web` (its `--web.config.file`) says.
-    pub fn start_with(dir: &Path, targets: &[u16], alertmanagers: &[u16], web: &Value) -> Self {
+    pub fn asking(dir: &Path, web: &Value) -> Self {
         std::fs::write(dir.join("prometheus.web.yml"), web.to_string()).unwrap();
+        Self::start(dir, &[free_port()], &[])
+    }
+
+    /// The same with jobs and rule files of one's own.
+    pub fn with_rules(dir: &Path, jobs: &[(&str, &[u16])], alertmanagers: &[u16], rules: &[PathBuf]) -> Self {
         let addresses = |ports: &[u16]| ports.iter().map(|p| format!("127.0.0.1:{p}")).collect::<Vec<_>>();
+        let job = |(name, targets): &(&str, &[u16])| json!({"job_name": name, "static_configs": [{"targets": addresses(targets)}]});
         let config = json!({
             "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
-            "rule_files": ["rules.yml"],
+            "rule_files": rules,
             "alerting": {"alertmanagers": [{"static_configs": [{"targets": addresses(alertmanagers)}]}]},
-            "scrape_configs": [{"job_name": "hangar", "static_configs": [{"targets": addresses(targets)}]}],
+            "scrape_configs": jobs.iter().map(job).collect::<Vec<_>>(),
         });
-        std::fs::write(dir.join("rules.yml"), RULES).unwrap();
         std::fs::write(dir.join("prometheus.yml"), config.to_string()).unwrap();
+        let web = dir.join("prometheus.web.yml");
+        if !web.exists() {
+            std::fs::write(&web, "{}").unwrap();
+        }
         let arguments = |port| {
             vec![
                 format!("--config.file={}", dir.join("prometheus.yml").display()),
                 format!("--storage.tsdb.path={}", dir.join("prometheus.data").display()),
-                format!("--web.config.file={}", dir.join("prometheus.web.yml").display()),
+                format!("--web.config.file={}", web.display()),
                 format!("--web.listen-address=127.0.0.1:{port}"),
             ]
         };
@@ -151,14 +161,19 @@ impl Prometheus {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// The `mcp_server` labels of an instant query's result, sorted.
-    pub fn servers(&self, promql: &str) -> Vec<String> {
+    /// The series of an instant query, or what is wrong with it.
+    pub fn query(&self, promql: &str) -> Result<Vec<Value>, String> {
         let query = promql.bytes().fold(String::new(), |mut text, b| {
             let _ = write!(text, "%{b:02x}");
             text
         });
         let answer = http::get(self.port, &format!("/api/v1/query?query={query}"), None).json();
-        let result = answer["data"]["result"].as_array().cloned().unwrap_or_default();
+        answer["data"]["result"].as_array().cloned().ok_or_else(|| answer.to_string())
+    }
+
+    /// The `mcp_server` labels of an instant query's result, sorted.
+    pub fn servers(&self, promql: &str) -> Vec<String> {
+        let result = self.query(promql).unwrap_or_default();
         let mut servers: Vec<String> =
             result.iter().map(|s: &Value| s["metric"]["mcp_server"].as_str().unwrap_or_default().to_owned()).collect();
         servers.sort();
