@@ -130,7 +130,7 @@ async fn daemon(
 
     // Whoever restarts Hangar gets a clone and pauses it meanwhile.
     let events_gate = events::Gate::new();
-    watch_hangar(supervisor, config, client, events_gate, &live, &signals)?;
+    watch_hangar(supervisor, config, client, events_gate, &live, &signals);
     watch_log(supervisor, config, log_from, &signals)?;
     watch_others(supervisor, config, &signals)?;
     supervisor.task("ready", become_ready(live, shared, stop.clone()));
@@ -147,7 +147,7 @@ fn watch_hangar(
     gate: events::Gate,
     live: &Arc<Share>,
     signals: &mpsc::Sender<Signal>,
-) -> anyhow::Result<()> {
+) {
     let stop = supervisor.stop();
     if config.hangar.hears_events() {
         let (to_engine, stopped) = (signals.clone(), stop.clone());
@@ -162,7 +162,6 @@ fn watch_hangar(
             until(&stopped).await
         });
     }
-    Ok(())
 }
 
 /// Hangar's log, where one is read.
