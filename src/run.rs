@@ -135,7 +135,7 @@ async fn daemon(
     shared.set_views(Arc::new(views));
     shared.set_operations(Arc::new(ThroughEngine(signals.clone())));
 
-    watch_hangar(supervisor, config, client, events_gate, &live, &signals)?;
+    watch_hangar(supervisor, config, client, events_gate, &live, &signals);
     watch_log(supervisor, config, log_from, &signals)?;
     watch_others(supervisor, config, &signals)?;
     supervisor.task("ready", become_ready(live, shared, stop.clone()));
@@ -169,7 +169,7 @@ fn watch_hangar(
     gate: events::Gate,
     live: &Arc<Share>,
     signals: &mpsc::Sender<Signal>,
-) -> anyhow::Result<()> {
+) {
     let stop = supervisor.stop();
     if config.hangar.hears_events() {
         let (to_engine, stopped) = (signals.clone(), stop.clone());
@@ -184,7 +184,6 @@ fn watch_hangar(
             until(&stopped).await
         });
     }
-    Ok(())
 }
 
 /// Hangar's log, where one is read.

@@ -20,3 +20,4 @@ mod policy;
 mod seeing;
 mod server;
 mod support;
+mod tls;

@@ -3,7 +3,7 @@
 mod client;
 mod executor;
 mod prometheus;
-mod stub;
+pub mod stub;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
