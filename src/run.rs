@@ -50,7 +50,7 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     let principals = Principals::new(&config.web.principals, config.policy.matrix.clone());
     let shared = Shared::with_principals(Arc::clone(&metrics), principals);
     shared.set_webhook_access(config.web.webhook.clone());
-    let bound = server::bind(&config.web.listen_address.to_string(), false).await?;
+    let bound = server::bind(&config.web.listen_address.to_string(), config.web.unsafe_no_auth).await?;
     tracing::info!(event = "listening", address = %bound.address(), version = env!("CARGO_PKG_VERSION"));
 
     let mut supervisor = Supervisor::new();
@@ -119,7 +119,9 @@ async fn daemon(
     shared.set_views(Arc::new(views));
     shared.set_operations(Arc::new(ThroughEngine(signals.clone())));
 
-    watch_hangar(supervisor, config, client, &live, &signals)?;
+    // Whoever restarts Hangar gets a clone and pauses it meanwhile.
+    let events_gate = events::Gate::new();
+    watch_hangar(supervisor, config, client, events_gate, &live, &signals)?;
     watch_others(supervisor, config, &signals)?;
     supervisor.task("ready", become_ready(live, shared, stop.clone()));
     supervisor.task("retention", retain(store, config.storage.retention, signals, stop.clone()));
@@ -132,6 +134,7 @@ fn watch_hangar(
     supervisor: &mut Supervisor,
     config: &Config,
     client: Arc<HangarClient>,
+    gate: events::Gate,
     live: &Arc<Share>,
     signals: &mpsc::Sender<Signal>,
 ) -> anyhow::Result<()> {
@@ -139,7 +142,7 @@ fn watch_hangar(
     if config.hangar.hears_events() {
         let (to_engine, stopped) = (signals.clone(), stop.clone());
         supervisor.task("events", async move {
-            events::follow(client, Jitter::new(), to_engine, stopped.clone()).await;
+            events::follow(client, Jitter::new(), gate, to_engine, stopped.clone()).await;
             until(&stopped).await
         });
         let (live, to_engine, stopped) = (Arc::clone(live), signals.clone(), stop.clone());

@@ -5,6 +5,7 @@
 mod access;
 mod log;
 mod place;
+mod platform;
 #[cfg(test)]
 mod properties;
 mod raw;
@@ -33,6 +34,7 @@ use crate::policy::{Mode, Policy, Unasked};
 
 pub use access::{Events, HttpAccess};
 pub use log::{LogFormat, LogLevel};
+pub use platform::{Executor, Platform};
 pub use render::{Effective, effective, example, render, schema};
 pub use secret::{Secret, SecretError, SecretFile};
 pub use value::{parse_duration, show_duration};
@@ -50,6 +52,7 @@ pub struct Config {
     pub web: Web,
     pub log: Log,
     pub policy: Policy,
+    pub platform: Platform,
     /// What is allowed but probably not meant, each as `path: text`.
     pub warnings: Vec<String>,
 }
@@ -73,6 +76,10 @@ pub struct Hangar {
     pub max_body: u64,
     /// Polls without an answer until what was read counts as unknown.
     pub stale_after_polls: NonZeroU32,
+    /// Hangar's own configuration file, for rung 3.
+    pub config_file: Option<PathBuf>,
+    /// Replicas of this Hangar.
+    pub instances: NonZeroU32,
 }
 
 impl Config {
@@ -168,6 +175,8 @@ impl Default for Storage {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Web {
     pub listen_address: SocketAddr,
+    /// Whoever reaches an address off loopback may read, without credentials.
+    pub unsafe_no_auth: bool,
     /// Empty: nobody may ask for a change.
     pub principals: Vec<Principal>,
     /// What Alertmanager must show to the webhook; the default is nothing.
@@ -184,7 +193,12 @@ pub struct Principal {
 
 impl Default for Web {
     fn default() -> Self {
-        Self { listen_address: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 9923), principals: Vec::new(), webhook: HttpAccess::default() }
+        Self {
+            listen_address: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 9923),
+            unsafe_no_auth: false,
+            principals: Vec::new(),
+            webhook: HttpAccess::default(),
+        }
     }
 }
 
@@ -204,6 +218,7 @@ pub struct Overrides {
     pub hangar_log_file: Option<PathBuf>,
     pub prometheus_url: Option<String>,
     pub web_listen_address: Option<String>,
+    pub web_unsafe_no_auth: bool,
     pub storage_path: Option<PathBuf>,
     pub mode: Option<Mode>,
     pub log_level: Option<LogLevel>,

@@ -9,6 +9,7 @@ use jiff::SignedDuration;
 use reqwest::Url;
 
 use super::place::{FilePath, HttpUrl, Listen, Name};
+use super::platform::RawPlatform;
 use super::{Alertmanager, Config, Events, HttpAccess, Invalid, Log, Overrides, Principal, Prometheus, SecretFile, Storage, Web};
 use crate::policy::{Matrix, Owners, Policy, Rung, RungLimits};
 
@@ -26,6 +27,7 @@ pub(super) struct Raw {
     pub(super) rungs: RawRungs,
     pub(super) roles: RawRoles,
     pub(super) owners: Vec<RawOwner>,
+    pub(super) platform: RawPlatform,
 }
 
 /// The rows of the class matrix in the order of the file.
@@ -88,6 +90,7 @@ impl From<&Principal> for RawPrincipal {
 /// The `web:` section.
 pub(super) struct RawWeb {
     pub(super) listen_address: SocketAddr,
+    pub(super) unsafe_no_auth: bool,
     pub(super) principals: Vec<RawPrincipal>,
     pub(super) webhook: HttpAccess,
 }
@@ -96,6 +99,7 @@ impl From<&Web> for RawWeb {
     fn from(web: &Web) -> Self {
         Self {
             listen_address: web.listen_address,
+            unsafe_no_auth: web.unsafe_no_auth,
             principals: web.principals.iter().map(RawPrincipal::from).collect(),
             webhook: web.webhook.clone(),
         }
@@ -120,6 +124,8 @@ pub(super) struct RawHangar {
     pub(super) start_timeout: SignedDuration,
     pub(super) max_body: u64,
     pub(super) stale_after_polls: NonZeroU32,
+    pub(super) config_file: Option<PathBuf>,
+    pub(super) instances: NonZeroU32,
 }
 
 impl Default for RawHangar {
@@ -135,6 +141,8 @@ impl Default for RawHangar {
             start_timeout: SignedDuration::from_secs(60),
             max_body: 64 * 1024 * 1024,
             stale_after_polls: NonZeroU32::MIN.saturating_add(2),
+            config_file: None,
+            instances: NonZeroU32::MIN,
         }
     }
 }
@@ -177,6 +185,8 @@ impl From<&Config> for Raw {
                 start_timeout: hangar.start_timeout,
                 max_body: hangar.max_body,
                 stale_after_polls: hangar.stale_after_polls,
+                config_file: hangar.config_file,
+                instances: hangar.instances,
             },
             prometheus: config.prometheus.clone(),
             alertmanager: config.alertmanager.clone(),
@@ -187,6 +197,7 @@ impl From<&Config> for Raw {
             roles: RawRoles::from(&config.policy.matrix),
             owners: RawOwner::all(&config.policy.owners),
             policy: config.policy.clone(),
+            platform: RawPlatform::from(&config.platform),
         }
     }
 }
@@ -203,6 +214,7 @@ impl Raw {
         judged.path("--hangar.log-file", flags.hangar_log_file.as_deref(), |v| self.hangar.log_file = Some(v));
         judged.over("--prometheus.url", flags.prometheus_url.as_deref(), HttpUrl::parse_text, |v| self.prometheus.url = Some(v));
         judged.over("--web.listen-address", flags.web_listen_address.as_deref(), Listen::parse_text, |v| self.web.listen_address = v);
+        self.web.unsafe_no_auth |= flags.web_unsafe_no_auth;
         judged.path("--storage.path", flags.storage_path.as_deref(), |v| self.storage.path = v);
         self.policy.mode = flags.mode.unwrap_or(self.policy.mode);
         self.log.level = flags.log_level.unwrap_or(self.log.level);

@@ -3,6 +3,7 @@
 use jiff::SignedDuration;
 
 use super::place::{FilePath, HttpUrl, Listen, Name, SecretPath, Selector};
+use super::platform;
 use super::raw::{Raw, RawHangar, RawOwner, RawPrincipal, RawRole, RawRung};
 use super::value::{Duration, Kind, Nullable, Required, Share, Size, Switch, Word, Words, count, duration};
 use super::{Alertmanager, Events, HttpAccess, Log, LogFormat, LogLevel, Prometheus, Storage};
@@ -47,7 +48,10 @@ const WAIT: Duration = duration(secs(1), days(1));
 
 /// Visits every setting, in the order of the file.
 pub(super) fn walk<W: Walk>(w: &mut W, raw: &mut Raw) {
-    w.section("hangar", "The MCP Hangar that is watched and repaired.", |w| hangar(w, &mut raw.hangar));
+    w.section("hangar", "The MCP Hangar that is watched and repaired.", |w| {
+        hangar(w, &mut raw.hangar);
+        hangar_fleet(w, &mut raw.hangar);
+    });
     w.section("prometheus", "An optional second source; Hangar itself still confirms before every action.", |w| {
         prometheus(w, &mut raw.prometheus);
     });
@@ -62,6 +66,8 @@ pub(super) fn walk<W: Walk>(w: &mut W, raw: &mut Raw) {
     w.section("web", "The daemon's own metrics, health, API and webhook.", |w| {
         let doc = "IP address and port to listen on. Loopback, unless somebody else must read it.";
         w.setting("listen_address", &Listen, &mut raw.web.listen_address, doc);
+        let doc = "true: listen_address may be off loopback, and whoever reaches it may read. Changes need a principal all the same.";
+        w.setting("unsafe_no_auth", &Switch, &mut raw.web.unsafe_no_auth, doc);
         let doc = "Who may ask for changes (break-glass, restart requests, resume), each with its role in matrix.roles and a file \
                    that holds its bearer token, read again when it changes: \
                    [{name: alice, role: operator, token_file: /etc/hangar-medic/alice.token}]. None: every such route answers 403.";
@@ -93,6 +99,15 @@ pub(super) fn walk<W: Walk>(w: &mut W, raw: &mut Raw) {
                    counts: [{servers: pay-*, owner: payments}, {servers: \"*\", owner: platform}].";
         w.list("owners", (0, 1000), &mut raw.owners, doc, owner);
     });
+    let doc = "What rungs 6 to 10 act with, behind the same gate as everything. Nothing here: they are off. A process is never killed.";
+    w.section("platform", doc, |w| platform::walk(w, &mut raw.platform));
+}
+
+fn hangar_fleet<W: Walk>(w: &mut W, h: &mut RawHangar) {
+    let doc = "Hangar's own configuration file as this process sees it: configuration_reload looks at it first. null: that rung is off.";
+    w.setting("config_file", &Nullable(FilePath), &mut h.config_file, doc);
+    let doc = "Replicas of this Hangar. From 2 on whatever touches a whole replica takes a lock that they share.";
+    w.setting("instances", &count(1, 100), &mut h.instances, doc);
 }
 
 fn hangar<W: Walk>(w: &mut W, h: &mut RawHangar) {

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use jiff::SignedDuration;
 
 use super::place::Name;
+use super::platform;
 use super::raw::{Raw, RawRung};
 use super::value::show_duration;
 use super::who;
@@ -30,16 +31,20 @@ impl Raw {
         self.policy.owners = checks.owners(std::mem::take(&mut self.owners));
         let principals = checks.principals(std::mem::take(&mut self.web.principals));
         let hangar = checks.hangar(&self);
+        let platform = checks.platform(std::mem::take(&mut self.platform));
+        self.policy.platform = platform.deciding(self.hangar.config_file.is_some(), self.hangar.instances);
         checks.times(&self);
         checks.paths(&self);
-        if !self.web.listen_address.ip().is_loopback() {
-            checks.fault("web.listen_address", "not on loopback: without credentials only this machine may read what it shows");
+        if !self.web.listen_address.ip().is_loopback() && !self.web.unsafe_no_auth {
+            let text = "not on loopback: whoever reaches it could read what it shows; allow that with web.unsafe_no_auth";
+            checks.fault("web.listen_address", text);
         }
         match hangar {
             Some(hangar) if checks.faults.is_empty() => {
                 let Self { prometheus, alertmanager, storage, web, log, policy, .. } = self;
-                let web = Web { listen_address: web.listen_address, principals, webhook: web.webhook };
-                let mut config = Config { hangar, prometheus, alertmanager, storage, web, log, policy, warnings: checks.warnings };
+                let web = Web { listen_address: web.listen_address, unsafe_no_auth: web.unsafe_no_auth, principals, webhook: web.webhook };
+                let mut config =
+                    Config { hangar, prometheus, alertmanager, storage, web, log, policy, platform, warnings: checks.warnings };
                 let more = doubts(&config);
                 config.warnings.extend(more);
                 Ok(config)
@@ -99,6 +104,8 @@ impl Checks {
             start_timeout: h.start_timeout,
             max_body: h.max_body,
             stale_after_polls: h.stale_after_polls,
+            config_file: h.config_file.clone(),
+            instances: h.instances,
         })
     }
 
@@ -121,8 +128,6 @@ impl Checks {
             let first = *first_named.entry(action).or_insert(i);
             if first != i {
                 self.fault(path, format!("{action} is named twice, first in policy.rungs[{first}]"));
-            } else if !action.has_executor() {
-                self.fault(path, format!("this version has no executor for {action}"));
             }
             rungs.push(limits(action, &rung));
         }
@@ -234,17 +239,22 @@ fn limits(action: Rung, raw: &RawRung) -> RungLimits {
 /// Warnings of a valid configuration.
 fn doubts(config: &Config) -> Vec<String> {
     let list = hangar_doubts(config).into_iter().chain(policy_doubts(config));
-    let list = list.chain(who::doubts(config));
+    let list = list.chain(who::doubts(config)).chain(platform::doubts(config));
     list.filter(|(doubtful, ..)| *doubtful).map(|(_, path, text)| format!("{path}: {text}")).collect()
 }
 
 /// Whether it is doubtful, the setting, and why.
 pub(super) type Doubt = (bool, &'static str, String);
 
+/// The URL names this machine.
+pub(super) fn on_loopback(url: &reqwest::Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
 fn hangar_doubts(config: &Config) -> [Doubt; 5] {
     let Config { hangar: h, .. } = config;
-    let host = h.url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-    let loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    let loopback = on_loopback(&h.url);
     let last_segment = h.url.path().trim_end_matches('/').rsplit('/').next().unwrap_or_default();
     let stale_after = show_duration(h.stale_after());
     [

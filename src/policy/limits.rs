@@ -7,6 +7,7 @@ use jiff::SignedDuration;
 use super::ladder::Rung;
 use super::matrix::Matrix;
 use super::owners::Owners;
+use super::platform::Platform;
 use super::words::words;
 
 words! {
@@ -93,6 +94,8 @@ pub struct Policy {
     pub owners: Owners,
     /// `HANGAR_MEDIC_BREAKGLASS_AUTHORIZATION` is set and not empty where the daemon runs. No setting of the file.
     pub break_glass_authorised: bool,
+    /// What rungs 3 and 6 to 10 can act with.
+    pub platform: Platform,
 }
 
 impl Policy {
@@ -153,6 +156,7 @@ impl Default for Policy {
             requests_act: false,
             owners: Owners::default(),
             break_glass_authorised: false,
+            platform: Platform::default(),
         }
     }
 }

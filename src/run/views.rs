@@ -119,7 +119,7 @@ impl Views for DaemonViews {
     }
 
     fn ladder(&self) -> LadderDocument {
-        ladder_document(|rung| self.policy.rung(rung).is_some())
+        ladder_document(|rung| self.policy.why_not(rung))
     }
 
     fn recovery_metrics(&self) -> RecoveryMetrics {

@@ -79,7 +79,7 @@ impl Views for Fake {
 
     fn ladder(&self) -> LadderDocument {
         let policy = Policy::default();
-        ladder_document(|rung| policy.rung(rung).is_some())
+        ladder_document(|rung| policy.why_not(rung))
     }
 
     fn recovery_metrics(&self) -> RecoveryMetrics {
