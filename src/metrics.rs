@@ -91,12 +91,14 @@ impl Metrics {
     /// A name is taken in this registry, or a bug in this file.
     pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         let r = Registrar(registry);
+        let daemon = Daemon::register(&r)?;
+        daemon.tls_ok.set(1);
         Ok(Self {
             registry: registry.clone(),
             recovery: Recovery::register(&r)?,
             incidents: Incidents::register(&r)?,
             sources: Sources::register(&r)?,
-            daemon: Daemon::register(&r)?,
+            daemon,
             servers: Servers::register(&r)?,
         })
     }
@@ -312,6 +314,11 @@ impl Metrics {
     /// A configuration could not be loaded; the one before stays in use.
     pub fn config_refused(&self) {
         self.daemon.config_ok.set(0);
+    }
+
+    /// The certificate files of our own address changed; whether they are in use now.
+    pub fn tls_loaded(&self, in_use: bool) {
+        self.daemon.tls_ok.set(i64::from(in_use));
     }
 
     /// The mode in use.

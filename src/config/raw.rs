@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use jiff::SignedDuration;
 use reqwest::Url;
 
+use super::access::RawTls;
 use super::place::{FilePath, HttpUrl, Listen, Name};
 use super::platform::RawPlatform;
-use super::{Alertmanager, Config, Events, HttpAccess, Invalid, Log, Overrides, Principal, Prometheus, SecretFile, Storage, Web};
+use super::{Alertmanager, Config, Events, HttpAccess, Invalid, Log, Overrides, Principal, Prometheus, Proof, SecretFile, Storage, Web};
 use crate::policy::{Matrix, Owners, Policy, Rung, RungLimits};
 
 /// Every setting, with its default until something is read over it.
@@ -26,8 +27,8 @@ pub(super) struct Raw {
     pub(super) policy: Policy,
     pub(super) rungs: RawRungs,
     pub(super) roles: RawRoles,
-    pub(super) owners: Vec<RawOwner>,
     pub(super) platform: RawPlatform,
+    pub(super) owners: Vec<RawOwner>,
 }
 
 /// The rows of the class matrix in the order of the file.
@@ -78,12 +79,17 @@ pub(super) struct RawPrincipal {
     pub(super) name: Option<String>,
     pub(super) role: Option<String>,
     pub(super) token_file: Option<SecretFile>,
+    pub(super) certificate: Option<String>,
 }
 
 impl From<&Principal> for RawPrincipal {
     fn from(principal: &Principal) -> Self {
-        let Principal { name, role, token_file } = principal.clone();
-        Self { name: Some(name), role: Some(role), token_file: Some(token_file) }
+        let Principal { name, role, proof } = principal.clone();
+        let (token_file, certificate) = match proof {
+            Proof::Token(file) => (Some(file), None),
+            Proof::Certificate(name) => (None, Some(name)),
+        };
+        Self { name: Some(name), role: Some(role), token_file, certificate }
     }
 }
 
@@ -93,6 +99,8 @@ pub(super) struct RawWeb {
     pub(super) unsafe_no_auth: bool,
     pub(super) principals: Vec<RawPrincipal>,
     pub(super) webhook: HttpAccess,
+    pub(super) webhook_certificate: Option<String>,
+    pub(super) tls: RawTls,
 }
 
 impl From<&Web> for RawWeb {
@@ -102,6 +110,8 @@ impl From<&Web> for RawWeb {
             unsafe_no_auth: web.unsafe_no_auth,
             principals: web.principals.iter().map(RawPrincipal::from).collect(),
             webhook: web.webhook.clone(),
+            webhook_certificate: web.webhook_certificate.clone(),
+            tls: RawTls::from(web.tls.as_ref()),
         }
     }
 }
@@ -118,6 +128,7 @@ pub(super) struct RawHangar {
     pub(super) instance: Option<String>,
     pub(super) api_key_file: Option<SecretFile>,
     pub(super) log_file: Option<PathBuf>,
+    pub(super) log_journal: Option<String>,
     pub(super) events: Events,
     pub(super) poll_interval: SignedDuration,
     pub(super) request_timeout: SignedDuration,
@@ -135,6 +146,7 @@ impl Default for RawHangar {
             instance: None,
             api_key_file: None,
             log_file: None,
+            log_journal: None,
             events: Events::Auto,
             poll_interval: SignedDuration::from_secs(5),
             request_timeout: SignedDuration::from_secs(10),
@@ -179,6 +191,7 @@ impl From<&Config> for Raw {
                 instance: Some(hangar.instance),
                 api_key_file: hangar.api_key,
                 log_file: hangar.log_file,
+                log_journal: hangar.log_journal,
                 events: hangar.events,
                 poll_interval: hangar.poll_interval,
                 request_timeout: hangar.request_timeout,

@@ -2,6 +2,7 @@
 
 use jiff::SignedDuration;
 
+use super::access::RawTls;
 use super::place::{FilePath, HttpUrl, Listen, Name, SecretPath, Selector};
 use super::platform;
 use super::raw::{Raw, RawHangar, RawOwner, RawPrincipal, RawRole, RawRung};
@@ -69,11 +70,17 @@ pub(super) fn walk<W: Walk>(w: &mut W, raw: &mut Raw) {
         let doc = "true: listen_address may be off loopback, and whoever reaches it may read. Changes need a principal all the same.";
         w.setting("unsafe_no_auth", &Switch, &mut raw.web.unsafe_no_auth, doc);
         let doc = "Who may ask for changes (break-glass, restart requests, resume), each with its role in matrix.roles and a file \
-                   that holds its bearer token, read again when it changes: \
+                   that holds its bearer token, read again when it changes, or the name on its client certificate: \
                    [{name: alice, role: operator, token_file: /etc/hangar-medic/alice.token}]. None: every such route answers 403.";
         w.list("principals", (0, 64), &mut raw.web.principals, doc, principal);
         let doc = "What Alertmanager must show to POST /api/v1/alertmanager (its http_config). None: nothing; it only wakes.";
-        w.section("webhook", doc, |w| HttpAccess::walk_credentials(w, &mut raw.web.webhook));
+        w.section("webhook", doc, |w| {
+            HttpAccess::walk_credentials(w, &mut raw.web.webhook);
+            let doc = "Or: the common name or alternative name of a client certificate (web.tls.client_ca_file).";
+            w.setting("certificate", &Nullable(Name), &mut raw.web.webhook_certificate, doc);
+        });
+        let doc = "TLS 1.2 or 1.3 on listen_address; the files are read again when they change.";
+        w.section("tls", doc, |w| RawTls::walk(w, &mut raw.web.tls));
     });
     w.section("log", "The daemon's own log, on stderr.", |w| log(w, &mut raw.log));
     w.section("matrix", "The class matrix: which role may do which action. Nothing lifts it, break-glass included.", |w| {
@@ -123,7 +130,10 @@ fn hangar<W: Walk>(w: &mut W, h: &mut RawHangar) {
     w.setting("api_key_file", &Nullable(SecretPath), &mut h.api_key_file, doc);
     let doc = "Hangar's --log-file (JSON lines): tells why a server died where REST cannot. null: not read.";
     w.setting("log_file", &Nullable(FilePath), &mut h.log_file, doc);
-    let doc = "Hangar's event stream and, on its machine, the ends of its processes. auto: only without log_file, since an open \
+    let doc = "Instead of log_file: the systemd unit whose journal holds Hangar's log (mcp-hangar.service); journalctl must be on \
+               PATH, and the daemon in the group systemd-journal.";
+    w.setting("log_journal", &Nullable(Name), &mut h.log_journal, doc);
+    let doc = "Hangar's event stream and, on its machine, the ends of its processes. auto: only where no log is read, since an open \
                stream makes Hangar exit 1 on SIGTERM.";
     w.setting("events", &Word(Events::ALL), &mut h.events, doc);
     let doc = "Pause between two reads of /metrics; a death is seen this late at most.";
@@ -175,7 +185,10 @@ fn log<W: Walk>(w: &mut W, l: &mut Log) {
 fn principal<W: Walk>(w: &mut W, p: &mut RawPrincipal) {
     w.setting("name", &Required(Name), &mut p.name, "Who it is, in records and logs.");
     w.setting("role", &Required(Name), &mut p.role, "Its role: a row of matrix.roles.");
-    w.setting("token_file", &Required(SecretPath), &mut p.token_file, "File with its bearer token; a token itself is never a setting.");
+    let doc = "File with its bearer token; a token itself is never a setting. This or certificate.";
+    w.setting("token_file", &Nullable(SecretPath), &mut p.token_file, doc);
+    let doc = "Common name or alternative name of its client certificate (web.tls.client_ca_file).";
+    w.setting("certificate", &Nullable(Name), &mut p.certificate, doc);
 }
 
 fn role<W: Walk>(w: &mut W, r: &mut RawRole) {

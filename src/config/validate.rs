@@ -8,7 +8,7 @@ use jiff::SignedDuration;
 
 use super::place::Name;
 use super::platform;
-use super::raw::{Raw, RawRung};
+use super::raw::{Raw, RawRung, RawWeb};
 use super::value::show_duration;
 use super::who;
 use super::{Config, Events, Hangar, Invalid, Web};
@@ -29,7 +29,15 @@ impl Raw {
             self.policy.matrix = matrix;
         }
         self.policy.owners = checks.owners(std::mem::take(&mut self.owners));
-        let principals = checks.principals(std::mem::take(&mut self.web.principals));
+        let tls = std::mem::take(&mut self.web.tls).judged().unwrap_or_else(|(key, text)| {
+            checks.fault(format!("web.tls.{key}"), text);
+            None
+        });
+        let shown = tls.as_ref().is_some_and(|tls| tls.client_ca_file.is_some());
+        let principals = checks.principals(std::mem::take(&mut self.web.principals), shown);
+        checks.conflict(self.web.webhook_certificate.is_some() && !shown, &["web.webhook.certificate", "web.tls.cert_file"], || {
+            who::NO_CLIENT_CA.to_owned()
+        });
         let hangar = checks.hangar(&self);
         let platform = checks.platform(std::mem::take(&mut self.platform));
         self.policy.platform = platform.deciding(self.hangar.config_file.is_some(), self.hangar.instances);
@@ -42,7 +50,8 @@ impl Raw {
         match hangar {
             Some(hangar) if checks.faults.is_empty() => {
                 let Self { prometheus, alertmanager, storage, web, log, policy, .. } = self;
-                let web = Web { listen_address: web.listen_address, unsafe_no_auth: web.unsafe_no_auth, principals, webhook: web.webhook };
+                let RawWeb { listen_address, unsafe_no_auth, webhook, webhook_certificate, .. } = web;
+                let web = Web { listen_address, unsafe_no_auth, principals, webhook, webhook_certificate, tls };
                 let mut config =
                     Config { hangar, prometheus, alertmanager, storage, web, log, policy, platform, warnings: checks.warnings };
                 let more = doubts(&config);
@@ -98,6 +107,7 @@ impl Checks {
             instance,
             api_key: h.api_key_file.clone(),
             log_file: h.log_file.clone(),
+            log_journal: h.log_journal.clone(),
             events: h.events,
             poll_interval: h.poll_interval,
             request_timeout: h.request_timeout,
@@ -210,6 +220,8 @@ impl Checks {
                 Err(e) => self.warn("hangar.log_file", format_args!("{} cannot be read yet: {e}", log.display())),
             }
         }
+        let both = raw.hangar.log_file.is_some() && raw.hangar.log_journal.is_some();
+        self.conflict(both, &["hangar.log_journal", "hangar.log_file"], || "not together with hangar.log_file: one log is read".to_owned());
         for (section, access) in
             [("prometheus.http", &raw.prometheus.http), ("alertmanager.http", &raw.alertmanager.http), ("web.webhook", &raw.web.webhook)]
         {
@@ -279,7 +291,7 @@ fn hangar_doubts(config: &Config) -> [Doubt; 5] {
             "below 30s, which Hangar gives a hung upstream: a start cut off earlier may still have happened".to_owned(),
         ),
         (
-            h.events == Events::On && h.log_file.is_some(),
+            h.events == Events::On && h.reads_log(),
             "hangar.events",
             "an open event stream makes Hangar exit 1 on SIGTERM, and the log tells more".to_owned(),
         ),

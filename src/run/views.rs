@@ -47,7 +47,7 @@ impl DaemonViews {
             instance: config.hangar.instance.clone(),
             url: config.hangar.url.to_string(),
             mode: config.policy.mode,
-            reads_log: config.hangar.log_file.is_some(),
+            reads_log: config.hangar.reads_log(),
             policy: config.policy.clone(),
             started_at: clock::now(),
             log,

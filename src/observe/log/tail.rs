@@ -139,6 +139,7 @@ impl Tail {
                 files: self.files.iter().map(Open::position).collect(),
                 known: self.known.iter().cloned().collect(),
                 reader: ReaderState::default(),
+                cursor: None,
             },
         }
     }
