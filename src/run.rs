@@ -56,7 +56,7 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
         shared.set_webhook_certificate(name);
     }
     let tls = config.web.tls.as_ref().map(server::Tls::load).transpose()?;
-    let bound = server::bind(&config.web.listen_address.to_string(), false).await?.with_tls(tls);
+    let bound = server::bind(&config.web.listen_address.to_string(), config.web.unsafe_no_auth).await?.with_tls(tls);
     tracing::info!(event = "listening", address = %bound.address(), version = env!("CARGO_PKG_VERSION"));
 
     let mut supervisor = Supervisor::new();

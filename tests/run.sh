@@ -14,15 +14,19 @@ need script "install util-linux (bsdutils); a test looks at progress on a termin
 need ps "install procps"
 need journalctl "install systemd; a test reads a journal file with it"
 
+need kubectl "install kubectl; kustomize is in it, and no cluster is asked"
+need systemd-analyze "install systemd; nothing is started with it"
+
 # Prometheus and Alertmanager as Debian ships them; the tests start their own, on free loopback ports.
-if ! command -v prometheus >/dev/null || ! command -v prometheus-alertmanager >/dev/null; then
+if ! command -v prometheus >/dev/null || ! command -v prometheus-alertmanager >/dev/null || ! command -v docker-compose >/dev/null; then
   as_root=()
   [ "$(id -u)" -eq 0 ] || as_root=(sudo)
-  echo "installing prometheus and prometheus-alertmanager" >&2
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends prometheus prometheus-alertmanager >&2 \
+  debian=(prometheus prometheus-alertmanager docker-compose)
+  echo "installing ${debian[*]}" >&2
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${debian[@]}" >&2 \
     || { "${as_root[@]}" apt-get update >&2 && "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y \
-      --no-install-recommends prometheus prometheus-alertmanager >&2; } \
-    || fail "prometheus and prometheus-alertmanager cannot be installed"
+      --no-install-recommends "${debian[@]}" >&2; } \
+    || fail "${debian[*]} cannot be installed"
 fi
 
 # 2.19.1 is older than what is supported: the daemon says what it cannot see of it.
