@@ -24,7 +24,7 @@ pub use fusion::Said;
 pub use hear::Signal;
 pub use records::tell;
 pub use share::{Live, Share};
-pub use version::blind_spots;
+pub use version::{FIRST_SUPPORTED, FIRST_WITH_DEAD_BLOCK, blind_spots};
 
 use crate::attempt_log::{AttemptLog, Checkpoints, LogError};
 use crate::clock;
@@ -471,7 +471,8 @@ impl Engine {
     fn complain(&mut self, kind: ReadKind, error: &CallError) {
         let text = error.to_string();
         if self.complaints.get(&kind) != Some(&text) {
-            tracing::warn!(error = text, read = kind.as_str(), "Hangar cannot be read: its state is unknown until it can");
+            let advice = error.fault.advice(self.parts.client.has_key());
+            tracing::warn!(error = text, read = kind.as_str(), advice, "Hangar cannot be read: its state is unknown until it can");
             self.complaints.insert(kind, text);
         }
     }

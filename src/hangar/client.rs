@@ -1,6 +1,7 @@
 //! The HTTP client. Every call is bounded in time and size, is sent once, and says what may have happened.
 
 mod events;
+mod probe;
 
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -16,6 +17,7 @@ use super::fault::{CallError, Fault, chain, clean_to};
 use crate::observe::metrics_text::{Collector, MetricsReading};
 use crate::policy::valid_server_id;
 pub use events::Socket;
+pub use probe::Clocks;
 
 /// Uvicorn closes idle connections after 5 s; one that it is just closing would lose a start.
 const POOL_IDLE: Duration = Duration::from_secs(3);
@@ -94,6 +96,11 @@ impl HangarClient {
     /// Whether Hangar takes our credentials, as the last call showed.
     pub fn auth_state(&self) -> AuthState {
         self.auth.state()
+    }
+
+    /// Whether a key file is configured.
+    pub const fn has_key(&self) -> bool {
+        self.settings.api_key_file.is_some()
     }
 
     /// Looks at the key file without sending anything; true if an authenticated call would be sent now.

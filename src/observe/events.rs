@@ -179,6 +179,7 @@ pub async fn follow<T: From<Update> + Send>(client: Arc<HangarClient>, jitter: J
     let mut complaint: Option<String> = None;
     loop {
         let begun = Instant::now();
+        let mut advice = "nothing: it is tried again";
         let end = tokio::select! {
             () = stop.cancelled() => return,
             connected = connect(&client) => match connected {
@@ -191,7 +192,10 @@ pub async fn follow<T: From<Update> + Send>(client: Arc<HangarClient>, jitter: J
                     }
                     end
                 }
-                Err(error) => refusal(&error),
+                Err(error) => {
+                    advice = error.fault.advice(client.has_key());
+                    refusal(&error)
+                }
             }
         };
         if begun.elapsed() >= GOOD_AFTER {
@@ -203,7 +207,7 @@ pub async fn follow<T: From<Update> + Send>(client: Arc<HangarClient>, jitter: J
             End::Refused(why) => (why, REFUSED_RETRY),
         };
         if complaint.as_ref() != Some(&why) {
-            tracing::warn!(event = "events_lost", error = why, "Hangar's events are not heard; going on without them");
+            tracing::warn!(event = "events_lost", error = why, advice, "Hangar's events are not heard; going on without them");
             complaint = Some(why);
         }
         tokio::select! {

@@ -10,6 +10,8 @@ mod error;
 mod health;
 mod limits;
 pub mod operations;
+mod page;
+pub mod story;
 pub mod views;
 mod webhook;
 
@@ -195,6 +197,7 @@ fn router(shared: Arc<Shared>, host_rule: access::HostRule) -> Router {
         .route("/-/ready", get(health::ready))
         .route("/metrics", get(health::metrics))
         .nest("/api/v1", api)
+        .merge(page::router(host_rule))
         .fallback(error::not_found)
         .method_not_allowed_fallback(error::method_not_allowed)
         .layer(middleware::from_fn_with_state(shared.clone(), around))

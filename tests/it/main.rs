@@ -11,9 +11,12 @@
 
 mod attempt_log;
 mod config;
+mod doctor;
 mod e2e;
+mod first_words;
 mod hangar;
 mod log;
+mod page;
 mod playbook;
 mod policy;
 mod seeing;
