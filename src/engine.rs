@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub use commands::{Command, CommandError, Held, Reply, Resume};
+pub use commands::{Asker, Command, CommandError, Held, Reply, Resume};
 pub use fusion::Said;
 pub use hear::Signal;
 pub use records::tell;

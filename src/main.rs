@@ -11,7 +11,7 @@ use hangar_medic::attempt_log::{AttemptLog, Store};
 use hangar_medic::cli::args::{AttemptsCommand, INVALID, LadderArgs, McpArgs, OK, RunArgs};
 use hangar_medic::cli::client::Medic;
 use hangar_medic::cli::paint::Paint;
-use hangar_medic::cli::{Cli, Command, attempts, break_glass, check_config, classify, doctor, ladder, mcp, playbook, watch};
+use hangar_medic::cli::{Cli, Command, attempts, brakes, break_glass, check_config, classify, doctor, ladder, mcp, playbook, watch};
 use hangar_medic::{config, policy, run, telemetry};
 
 /// Few threads: one runs the engine, the other the server.
@@ -48,7 +48,10 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Assess(args) => return Ok(playbook::run_assess(&args, &mut out, &mut std::io::stderr().lock())?),
         Command::RecoveryMetrics(args) => return Ok(playbook::run_recovery_metrics(&args, &mut out, &mut std::io::stderr().lock())?),
         Command::BreakGlass(args) => return block_on(break_glass::run(&args, &mut out))?,
-        Command::Resume(args) => return block_on(break_glass::resume(&args, &mut out))?,
+        Command::Approve(args) => return block_on(brakes::approve(&args, &mut out))?,
+        Command::Hold(args) => return block_on(brakes::hold(&args, &mut out))?,
+        Command::Pause(args) => return block_on(brakes::pause(&args, &mut out))?,
+        Command::Resume(args) => return block_on(brakes::resume(&args, &mut out))?,
         Command::Mcp(args) => return serve_mcp(&args),
         Command::Incidents(command) => block_on(watch::incidents(command, Paint::for_stdout(), &mut out))??,
         Command::Completions(args) => clap_complete::generate(args.shell, &mut Cli::command(), "hangar-medic", &mut out),

@@ -12,33 +12,14 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use prometheus::{IntCounter, Registry, TextEncoder};
 
-use crate::policy::{Closed, GlassEvent, Hold, Mode, Outcome, Phase, Reason, RecoveryFold, RecoveryMetrics, Rung, Source};
+use crate::policy::words;
+use crate::policy::{ApprovalEvent, Closed, GlassEvent, Hold, Mode, Outcome, Phase, Reason, RecoveryFold, RecoveryMetrics, Rung, Source};
 use family::Registrar;
 use groups::{Daemon, Incidents, Recovery, Sources};
 
-/// Declares a closed set of label values.
-macro_rules! label_values {
-    ($(#[$meta:meta])* pub enum $name:ident { $($(#[$vmeta:meta])* $variant:ident = $word:literal,)+ }) => {
-        $(#[$meta])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum $name { $($(#[$vmeta])* $variant,)+ }
-
-        impl $name {
-            /// Every value, in declaration order.
-            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
-
-            /// The label's value.
-            #[must_use]
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $word,)+ }
-            }
-        }
-    };
-}
-
-label_values! {
+words! {
     /// What was read from Hangar.
-    pub enum ReadKind {
+    pub enum ReadKind as "read" {
         Metrics = "metrics",
         Live = "live",
         System = "system",
@@ -51,9 +32,9 @@ label_values! {
     }
 }
 
-label_values! {
+words! {
     /// What came of a read.
-    pub enum ReadResult {
+    pub enum ReadResult as "result of a read" {
         Ok = "ok",
         NotFound = "not_found",
         /// 401, or our address is locked out.
@@ -161,6 +142,17 @@ impl Metrics {
     /// Something happened around break-glass.
     pub fn break_glass(&self, event: GlassEvent) {
         self.recovery.break_glass.with(&event, IntCounter::inc);
+    }
+
+    /// Something happened around approvals.
+    pub fn approval(&self, event: ApprovalEvent) {
+        self.recovery.approvals.with(&event, IntCounter::inc);
+    }
+
+    /// Which pauses stand: of everything, and of how many servers.
+    pub fn set_pauses(&self, all: bool, servers: usize) {
+        self.incidents.pauses.with(&"all", |g| g.set(i64::from(all)));
+        self.incidents.pauses.with(&"server", |g| g.set(whole(servers)));
     }
 
     /// A restart request was judged.

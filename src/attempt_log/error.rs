@@ -67,6 +67,7 @@ impl LogError {
 
     fn damage(path: &Path, source: sqlx::Error) -> Result<Self, sqlx::Error> {
         let what = match sqlite_code(&source) {
+            Some(1) if source.to_string().contains("no such table") => "its tables are gone",
             Some(11) => "its pages do not fit together",
             Some(26) => "it is not a SQLite file",
             _ => return Err(source),

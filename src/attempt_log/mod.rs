@@ -7,6 +7,7 @@ mod chain;
 mod derive;
 mod error;
 mod files;
+pub mod fleet;
 mod sql;
 mod sqlite;
 

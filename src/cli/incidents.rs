@@ -92,7 +92,15 @@ fn print_evidence(out: &mut dyn Write, i: &IncidentView) -> io::Result<()> {
     let said: Vec<(String, String)> = said.collect();
     let evidence = i.evidence.iter().flatten().map(|(name, value)| (name.clone(), value.to_string()));
     let evidence: Vec<(String, String)> = evidence.collect();
-    for (title, rows) in [("the sources disagree", said), ("evidence", evidence)] {
+    let mut approval = Vec::new();
+    if let Some(a) = &i.approval {
+        let word = |name: &str, value: String| (name.to_owned(), value);
+        approval = vec![word("action", a.action.to_string()), word("evidence-sha256", a.evidence_sha256.clone())];
+        approval.extend(a.evidence.iter().map(|(name, value)| (name.clone(), value.to_string())));
+        let approved = a.approved.as_ref();
+        approval.extend(approved.map(|a| word("approved", format!("by {} ({}) until {}", a.principal, a.role, moment(a.expires_at)))));
+    }
+    for (title, rows) in [("the sources disagree", said), ("evidence", evidence), ("to be approved", approval)] {
         if rows.is_empty() {
             continue;
         }

@@ -195,6 +195,8 @@ fn policy<W: Walk>(w: &mut W, p: &mut Policy) {
     w.setting("neighbour_wait", &duration(SignedDuration::ZERO, mins(1)), &mut p.neighbour_wait, doc);
     let doc = "What Hangar's own group recovery (every 30 s) gets for one pass before a member is started.";
     w.setting("group_recovery_pass", &duration(SignedDuration::ZERO, mins(30)), &mut p.group_recovery_pass, doc);
+    let doc = "How long an approval may be used. It ends earlier when the evidence changes, and with its one use.";
+    w.setting("approval_lasts", &duration(secs(1), hours(24)), &mut p.approval_lasts, doc);
     let doc = "A started member still out of rotation this long after ready may need a rebalance.";
     w.setting("rejoin_after", &duration(SignedDuration::ZERO, mins(30)), &mut p.rejoin_after, doc);
 }

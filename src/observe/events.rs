@@ -137,6 +137,7 @@ pub fn read(message: &str, own: Option<&str>) -> Heard {
 }
 
 /// Entry point for fuzzing: any bytes as a message.
+#[doc(hidden)]
 pub fn fuzz_events(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data) {
         let _ = read(text, Some("host-1"));

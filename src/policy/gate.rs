@@ -70,6 +70,7 @@ impl Gate<'_> {
     #[must_use]
     pub fn before_deciding(&self, incident: &Incident, seen: &Seen) -> Option<Braked> {
         self.draining()
+            .or_else(|| super::pause::paused(self.history, &incident.mcp_server, self.now))
             .or_else(|| self.order(incident))
             .or_else(|| self.silenced(incident))
             .or_else(|| self.blind())

@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
+use super::approval::Approval;
 use super::break_glass::Grant;
 use super::ladder::Rung;
 use super::limits::Policy;
+use super::pause::Pause;
 use super::reason::{Provenance, Reason};
 use super::record::{Body, Closed, HoldCause, Outcome, Receipt, Record};
 use super::request::Request;
@@ -106,6 +108,8 @@ pub struct Incident {
     pub attempts: Vec<Attempt>,
     /// Rungs recorded as "would act" in observe mode.
     pub would_act: BTreeSet<Rung>,
+    /// The approval that stands, if any.
+    pub approval: Option<Approval>,
 }
 
 impl Incident {
@@ -185,6 +189,8 @@ pub struct History {
     pub grants: BTreeMap<String, Grant>,
     /// Restart requests that wait for their turn, by id.
     pub requests: BTreeMap<String, Request>,
+    /// Pauses that stand: of everything (`None`) and of servers.
+    pub pauses: BTreeMap<Option<String>, Pause>,
     /// Not records but checkpoints: when each server was last seen dead.
     pub seen_dead: BTreeMap<String, Timestamp>,
 }
@@ -259,6 +265,25 @@ impl History {
             Body::Request { .. } => self.requested(record),
             Body::RequestEnded { request_id, .. } => {
                 self.requests.remove(request_id);
+            }
+            Body::Paused { mcp_server, until, principal, reason, .. } => {
+                let (principal, reason) = (principal.clone(), reason.clone());
+                let pause = Pause { mcp_server: mcp_server.clone(), since: record.at, until: *until, principal, reason };
+                self.pauses.insert(mcp_server.clone(), pause);
+            }
+            Body::Unpaused { mcp_server, .. } => {
+                self.pauses.remove(mcp_server);
+            }
+            Body::Approved { incident_id, .. } => {
+                let approval = approved(record);
+                if let Some(incident) = self.open_by_id(incident_id) {
+                    incident.approval = approval;
+                }
+            }
+            Body::ApprovalEnded { approval_id, incident_id, .. } => {
+                if let Some(incident) = self.open_by_id(incident_id) {
+                    incident.approval = incident.approval.take().filter(|a| a.approval_id != *approval_id);
+                }
             }
             Body::GrantRefused { .. } | Body::Anchor { .. } => {}
         }
@@ -362,6 +387,7 @@ impl History {
             closed: None,
             attempts: Vec::new(),
             would_act: BTreeSet::new(),
+            approval: None,
         };
         // A recovery that did not last proves nothing in a storm.
         if let Some(before) = self.opened.iter_mut().rev().find(|o| Some(&o.incident_id) == reopens.as_ref()) {
@@ -442,6 +468,8 @@ impl History {
             if incident.attempts.iter().any(|a| a.attempt_id == attempt.attempt_id) {
                 return;
             }
+            // Used once, whatever comes of it.
+            incident.approval = incident.approval.take().filter(|a| a.action != *action);
             if *slow_retry {
                 incident.slow_retries = incident.slow_retries.saturating_add(1);
             }
@@ -466,6 +494,19 @@ impl History {
             acted.ended_at.get_or_insert(record.at);
         }
     }
+}
+
+fn approved(record: &Record) -> Option<Approval> {
+    let Body::Approved { approval_id, action, evidence_sha256, principal, role, expires_at, .. } = &record.body else { return None };
+    Some(Approval {
+        approval_id: approval_id.clone(),
+        action: *action,
+        evidence_sha256: evidence_sha256.clone(),
+        principal: principal.clone(),
+        role: role.clone(),
+        at: record.at,
+        expires_at: *expires_at,
+    })
 }
 
 /// `<mcp_server>.<opened at, ms>`: readable, and unique for a server of one instance.

@@ -80,6 +80,8 @@ pub struct Policy {
     pub group_recovery_pass: SignedDuration,
     /// A started group member that is out of rotation this long after ready may need a rebalance.
     pub rejoin_after: SignedDuration,
+    /// How long an approval may be used.
+    pub approval_lasts: SignedDuration,
     pub budgets: Budgets,
     pub storm: StormLimits,
     /// Which role may do what, the daemon's own included.
@@ -134,6 +136,7 @@ impl Default for Policy {
             neighbour_wait: SignedDuration::from_secs(1),
             group_recovery_pass: SignedDuration::from_secs(35),
             rejoin_after: SignedDuration::from_secs(30),
+            approval_lasts: SignedDuration::from_mins(15),
             budgets: Budgets {
                 starts_per_server: nz32(4),
                 starts_window: SignedDuration::from_hours(1),

@@ -1,5 +1,6 @@
 //! Everything that decides: pure functions over data. No async, IO, clock, logging or randomness inside.
 
+mod approval;
 mod assess;
 mod attempt;
 mod brake;
@@ -13,6 +14,7 @@ mod keep;
 mod ladder;
 mod limits;
 mod matrix;
+mod pause;
 mod plan;
 mod reason;
 mod recommend;
@@ -29,6 +31,7 @@ mod verify;
 mod when;
 mod words;
 
+pub use approval::{Approvable, Approval, ApprovalAsk, ApprovalEnd, ApprovalEvent, ApprovalRefusal, approvable, approve};
 pub use assess::{Ask, assess, own_log};
 pub use attempt::{AHEAD_MAX, AttemptFault, AttemptRecord, parse_attempt};
 pub use break_glass::{GRANT_MAX, GRANTS_MAX, GlassEvent, GlassRefusal, Grant, GrantAsk, GrantVerdict, grant};
@@ -38,6 +41,7 @@ pub use hold::Hold;
 pub use ladder::{LadderDocument, LadderRow, Rung, document as ladder_document};
 pub use limits::{Budgets, Mode, Policy, RungLimits, StormLimits};
 pub use matrix::{Matrix, OWN_ROLE};
+pub use pause::{PAUSE_MAX, PAUSES_MAX, Pause};
 pub use plan::{Action, AskedBy, Part, Phase, Plan, Read, Standing, Step, plan};
 pub use reason::{Provenance, Reason, Source};
 pub use recommend::{Place, Recommendation, Stride, Tried, recommend};
@@ -52,3 +56,4 @@ pub use snapshot::{
 };
 pub use symptom::Symptom;
 pub use words::UnknownWord;
+pub(crate) use words::words;

@@ -15,7 +15,9 @@ use crate::hangar::HangarClient;
 use crate::metrics::Metrics;
 use crate::policy::{LadderDocument, Mode, Policy, Provenance, Reason, RecoveryMetrics, ladder_document};
 use crate::server::story::Story;
-use crate::server::views::{AttemptView, HangarView, HoldOrderView, IncidentView, SaidView, StatusView, ViewError, Views, Which};
+use crate::server::views::{
+    AttemptView, HangarView, HoldOrderView, IncidentView, PauseView, SaidView, StatusView, ViewError, Views, Which,
+};
 
 /// The daemon, as its parts tell it.
 pub struct DaemonViews {
@@ -119,6 +121,11 @@ impl Views for DaemonViews {
                 .orders
                 .iter()
                 .map(|order| HoldOrderView { mcp_server: order.mcp_server.clone(), cause: order.cause, since: order.since })
+                .collect(),
+            pauses: live
+                .pauses
+                .into_iter()
+                .map(|p| PauseView { mcp_server: p.mcp_server, since: p.since, until: p.until, principal: p.principal, reason: p.reason })
                 .collect(),
             fraction_avoided_full_restart: self.metrics.fraction_avoided_full_restart(),
         }

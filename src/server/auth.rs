@@ -19,16 +19,21 @@ use crate::policy::{Matrix, Rung};
 pub(super) enum Permission {
     /// Every principal may ask: the gate judges what is asked for, and the refusal carries its report.
     Ask,
-    /// Lets the daemon start what was stopped: whoever may restart a worker may allow that.
-    Resume,
+    /// Brakes, or lets the daemon start what was stopped: whoever may restart a worker may do both.
+    Brake,
 }
 
 /// Every route that changes something. One that is not named here is denied.
 const ROUTES: &[(&str, Permission)] = &[
     ("/api/v1/break-glass", Permission::Ask),
     ("/api/v1/restart-requests", Permission::Ask),
-    ("/api/v1/incidents/{id}/resume", Permission::Resume),
-    ("/api/v1/servers/{id}/resume", Permission::Resume),
+    ("/api/v1/incidents/{id}/resume", Permission::Brake),
+    ("/api/v1/servers/{id}/resume", Permission::Brake),
+    ("/api/v1/incidents/{id}/approve", Permission::Ask),
+    ("/api/v1/incidents/{id}/hold", Permission::Brake),
+    ("/api/v1/servers/{id}/hold", Permission::Brake),
+    ("/api/v1/pause", Permission::Brake),
+    ("/api/v1/resume", Permission::Brake),
 ];
 
 /// The principal behind a request.
@@ -86,13 +91,30 @@ impl Principals {
         Self { known: Mutex::new(known.collect()), matrix }
     }
 
+    /// Whether nobody is named.
+    pub(super) fn is_empty(&self) -> bool {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// Whoever has this token, if they may use this route of the API.
+    pub(super) fn admit(&self, token: &str, route: &str) -> Result<Caller, ApiError> {
+        let permission = permission_for(Some(route))?;
+        let caller = self.of_token(Some(token.trim()).filter(|t| !t.is_empty()))?;
+        self.may(&caller, permission)?;
+        Ok(caller)
+    }
+
     fn authenticate(&self, authorization: Option<&HeaderValue>) -> Result<Caller, ApiError> {
+        self.of_token(authorization.and_then(bearer))
+    }
+
+    fn of_token(&self, token: Option<&str>) -> Result<Caller, ApiError> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.is_empty() {
             let why = "no principals are configured (web.principals): nothing can be changed through the API";
             return Err(ApiError::new(StatusCode::FORBIDDEN, "no_credentials_configured", why));
         }
-        let given = authorization.and_then(bearer).map(digest).ok_or_else(unauthorized)?;
+        let given = token.map(digest).ok_or_else(unauthorized)?;
         // All are compared, each in constant time: how long it takes tells nothing of any token.
         let mut found = None;
         let mut matches = 0_u32;
@@ -111,9 +133,10 @@ impl Principals {
     fn may(&self, caller: &Caller, permission: Permission) -> Result<(), ApiError> {
         match permission {
             Permission::Ask => Ok(()),
-            Permission::Resume if self.matrix.permits(&caller.role, Rung::WorkerRestart) => Ok(()),
-            Permission::Resume => {
-                let why = format!("the role {} may not resume: that needs {} in the class matrix", caller.role, Rung::WorkerRestart);
+            Permission::Brake if self.matrix.permits(&caller.role, Rung::WorkerRestart) => Ok(()),
+            Permission::Brake => {
+                let why =
+                    format!("the role {} may neither hold nor resume: that needs {} in the class matrix", caller.role, Rung::WorkerRestart);
                 Err(ApiError::new(StatusCode::FORBIDDEN, "not_permitted", why))
             }
         }
@@ -148,11 +171,14 @@ pub(super) async fn authorise(State(shared): State<Arc<Shared>>, mut request: Re
     }
 }
 
+fn permission_for(route: Option<&str>) -> Result<Permission, ApiError> {
+    let permission = ROUTES.iter().find(|(known, _)| Some(*known) == route).map(|(_, permission)| *permission);
+    permission.ok_or_else(|| ApiError::new(StatusCode::FORBIDDEN, "not_permitted", "nobody may do this"))
+}
+
 fn judge(principals: &Principals, request: &Request) -> Result<Caller, ApiError> {
     let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
-    let permission = ROUTES.iter().find(|(route, _)| Some(*route) == path).map(|(_, permission)| *permission);
-    let denied = || ApiError::new(StatusCode::FORBIDDEN, "not_permitted", "nobody may do this");
-    let permission = permission.ok_or_else(denied)?;
+    let permission = permission_for(path)?;
     let mut headers = request.headers().get_all(header::AUTHORIZATION).iter();
     let (first, second) = (headers.next(), headers.next());
     let caller = principals.authenticate(first.filter(|_| second.is_none()))?;
@@ -202,11 +228,11 @@ mod tests {
     }
 
     #[test]
-    fn whoever_may_restart_a_worker_may_resume() {
+    fn whoever_may_restart_a_worker_may_hold_and_resume() {
         let principals = Principals::new(&[], Matrix::default());
         for (role, may) in [("viewer", false), ("operator", true), ("admin", true), ("root", false)] {
             let caller = Caller { name: "a".to_owned(), role: role.to_owned() };
-            assert_eq!(principals.may(&caller, Permission::Resume).is_ok(), may, "{role}");
+            assert_eq!(principals.may(&caller, Permission::Brake).is_ok(), may, "{role}");
             assert!(principals.may(&caller, Permission::Ask).is_ok());
         }
     }

@@ -31,6 +31,10 @@ impl ApiError {
         self.code
     }
 
+    pub(super) const fn status(&self) -> StatusCode {
+        self.status
+    }
+
     /// What is wrong, in words.
     #[must_use]
     pub fn message(&self) -> &str {

@@ -5,6 +5,7 @@
 mod access;
 mod api;
 mod auth;
+mod brakes;
 mod changes;
 mod error;
 mod health;
@@ -178,6 +179,11 @@ fn router(shared: Arc<Shared>, host_rule: access::HostRule) -> Router {
         .route("/restart-requests", post(changes::restart_request))
         .route("/incidents/{id}/resume", post(changes::resume_incident))
         .route("/servers/{id}/resume", post(changes::resume_server))
+        .route("/incidents/{id}/approve", post(brakes::approve))
+        .route("/incidents/{id}/hold", post(brakes::hold_incident))
+        .route("/servers/{id}/hold", post(brakes::hold_server))
+        .route("/pause", post(brakes::pause))
+        .route("/resume", post(brakes::resume))
         .route_layer(DefaultBodyLimit::max(changes::CHANGE_BODY_MAX))
         .route_layer(middleware::from_fn_with_state(shared.clone(), auth::authorise));
     let api = Router::new()

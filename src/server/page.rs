@@ -112,9 +112,10 @@ async fn index(State(shared): State<Arc<Shared>>, Query(options): Query<Options>
     };
     let (open, closed) = match read.await {
         Ok(read) => read,
-        Err(error) => return failed(&shared, "./", ApiError::from(error)),
+        Err(error) => return failed(&shared, "./", &ApiError::from(error)),
     };
-    let page = Index::new(&status, &views.ladder(), &open, &closed, Top::overview(&status, now, options.refreshes()).after(options.done()), now);
+    let page =
+        Index::new(&status, &views.ladder(), &open, &closed, Top::overview(&status, now, options.refreshes()).after(options.done()), now);
     rendered(&page, options.refreshes())
 }
 
@@ -130,7 +131,7 @@ async fn incident(State(shared): State<Arc<Shared>>, id: Result<Path<String>, Pa
             rendered(&IncidentPage::new(&story.without_upstream_text(), top, now), refresh)
         }
         Ok(None) => missing(&shared, "../"),
-        Err(error) => failed(&shared, "../", ApiError::from(error)),
+        Err(error) => failed(&shared, "../", &ApiError::from(error)),
     }
 }
 
@@ -170,8 +171,8 @@ fn missing(shared: &Shared, root: &'static str) -> Response {
     message(top(shared, root), StatusCode::NOT_FOUND, "warn", "There is nothing here", text)
 }
 
-fn failed(shared: &Shared, root: &'static str, error: ApiError) -> Response {
+fn failed(shared: &Shared, root: &'static str, error: &ApiError) -> Response {
     let text = format!("{}. The medic's own log tells more.", error.message());
-    let status = error.into_response().status();
+    let status = error.status();
     message(top(shared, root), status, "bad", "This cannot be shown now", &text)
 }

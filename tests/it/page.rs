@@ -64,11 +64,64 @@ fn people_with_any_screen_keyboard_or_colour_scheme_can_read_what_is_wrong() {
     for seen in &found[..4] {
         assert_eq!((&seen["serious"], &seen["problems"]), (&json!([]), &json!([])), "{seen}");
     }
-    assert!(found[0]["titles"][0].as_str().unwrap().contains("not working, and 1 needs a person"), "{}", found[0]);
+    assert!(found[0]["titles"][0].as_str().unwrap().contains("servers are not working, and "), "{}", found[0]);
     let walked = &found[4];
     assert!(walked["url"].as_str().unwrap().ends_with(&id), "{walked}");
     for words in ["a security signal", "A person must decide", "approval_needed"] {
         assert!(walked["text"].as_str().unwrap().contains(words), "{words}: {walked}");
     }
     assert!(found[5]["url"].as_str().unwrap().ends_with("?refresh=off") && walked["cookies"] == 0, "{}", found[5]);
+}
+
+/// A principal with this role, whose token is its name made long.
+fn principal(dir: &Path, name: &str, role: &str) -> Value {
+    let file = dir.join(format!("{name}.token"));
+    std::fs::write(&file, token(name)).unwrap();
+    json!({"name": name, "role": role, "token_file": file})
+}
+
+fn token(name: &str) -> String {
+    format!("the-long-token-of-{name}")
+}
+
+#[test]
+fn a_click_approves_a_blocked_server_and_it_is_started() {
+    let w = Unwatched::start(V2_34, |h| h.server("blocked", "extra_tool", &declares_echo("block")).server("api", "ok", &json!({})));
+    w.hangar.bring_up(&["api"]);
+    let people = [principal(w.dir(), "otto", "operator"), principal(w.dir(), "vera", "viewer")];
+    let w = w.watch(&json!({"web": {"principals": people}}));
+    w.hangar.user_start("blocked");
+    w.wait("it waits for an approval", 30, |w| w.medic.incident("blocked")["approval"].is_object());
+    let id = w.medic.incident("blocked")["incident_id"].as_str().unwrap().to_owned();
+    w.hangar.set_mode("blocked", "ok");
+
+    let home = w.medic.url();
+    let fill = |who: &str| json!({"fill": {"Why": "the new tool is ours", "Your token": token(who)}, "click": "Approve"});
+    let approve = |name: &str, who: &str| json!({"name": name, "url": format!("{home}/"), "do": [{"click": "blocked"}, {"click": "Approve the next step"}, fill(who)]});
+    let form = json!({"name": "form", "url": format!("{home}/incidents/{id}/approve")});
+    let found = browse(&pictures(&w), &[form, approve("nobody", "nobody"), approve("viewer", "vera")]);
+    assert_eq!((&found[0]["serious"], &found[0]["problems"]), (&json!([]), &json!([])), "{}", found[0]);
+    for (seen, words) in [(&found[1], "a bearer token of a configured principal is needed"), (&found[2], "viewer")] {
+        let text = seen["text"].as_str().unwrap();
+        assert!(text.contains("Not done.") && text.contains(words), "{seen}");
+    }
+    w.must("nothing was started", w.proxy.starts("blocked").is_empty());
+
+    let found = browse(&pictures(&w), &[approve("approved", "otto")]);
+    assert!(found[0]["url"].as_str().unwrap().ends_with(&format!("{id}?done=approved")), "{}", found[0]);
+    assert!(found[0]["text"].as_str().unwrap().contains("Approved.") && found[0]["cookies"] == 0, "{}", found[0]);
+    w.wait_closed("blocked", "recovered", 40);
+    assert_eq!((w.hangar.state("blocked").as_str(), w.proxy.starts("blocked").len()), ("ready", 1));
+
+    let stop = [
+        json!({"name": "paused", "url": format!("{home}/"), "do": [{"click": "Pause it"},
+            {"fill": {"Why": "moving house", "For how long": "30m", "Your token": token("otto")}, "click": "Pause"}]}),
+        json!({"name": "resumed", "url": format!("{home}/"), "do": [{"click": "End the pause"},
+            {"fill": {"Why": "done", "Your token": token("otto")}, "click": "Resume"}]}),
+    ];
+    let found = browse(&pictures(&w), &stop);
+    let text = |n: usize| found[n]["text"].as_str().unwrap().to_owned();
+    assert!(text(0).contains("Everything is paused by otto for") && text(0).contains("moving house"), "{}", found[0]);
+    assert!(text(1).contains("It is not paused."), "{}", found[1]);
+    assert!(!w.medic.log().contains("the-long-token"), "a token is in the log");
 }

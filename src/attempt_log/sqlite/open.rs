@@ -87,7 +87,21 @@ impl Store {
 
     /// Opens a store that may be damaged, to verify it: what can still be read is.
     pub async fn open_to_verify(dir: &Path, instance: Option<&str>) -> Result<Self, LogError> {
-        Self::open_to_read(dir, instance, true).await
+        let opened = Self::open_to_read(dir, instance, true).await;
+        let hidden = match &opened {
+            Ok(store) => store.instance.is_empty(),
+            Err(error) => matches!(error, LogError::Damaged { .. }),
+        };
+        // Even whose chain it is may be unreadable: beside the database that is remembered too.
+        let remembered = files::remembered(dir).map(|(of, _)| of).filter(|of| hidden && instance.is_none_or(|wanted| wanted == of));
+        match remembered {
+            Some(of) => {
+                let path = files::database(dir);
+                let options = options(&path, true).read_only(true);
+                Ok(Self::for_reading(&path, of, options))
+            }
+            None => opened,
+        }
     }
 
     async fn open_to_read(dir: &Path, instance: Option<&str>, damaged: bool) -> Result<Self, LogError> {

@@ -192,6 +192,8 @@ async fn index(tx: &mut SqliteConnection, instance: &str, seq: i64, at_us: i64, 
         Body::GrantUsed { grant_id, .. } | Body::GrantExpired { grant_id } => query(sql::ENDS).bind(grant_topic(grant_id)),
         Body::Request { request_id, acts: true, .. } => query(sql::STANDS).bind(request_topic(request_id)).bind(seq),
         Body::RequestEnded { request_id, .. } => query(sql::ENDS).bind(request_topic(request_id)),
+        Body::Paused { mcp_server, .. } => query(sql::STANDS).bind(pause_topic(mcp_server.as_deref())).bind(seq),
+        Body::Unpaused { mcp_server, .. } => query(sql::ENDS).bind(pause_topic(mcp_server.as_deref())),
         Body::HangarRestarted { .. } => query(sql::STANDS).bind(RESTART_TOPIC).bind(seq),
         Body::AttemptHalfDone { .. }
         | Body::AttemptReceipt { .. }
@@ -199,6 +201,9 @@ async fn index(tx: &mut SqliteConnection, instance: &str, seq: i64, at_us: i64, 
         | Body::Exhausted { .. }
         | Body::GrantRefused { .. }
         | Body::Request { acts: false, .. }
+        // They live and end with their incident, which is read whole.
+        | Body::Approved { .. }
+        | Body::ApprovalEnded { .. }
         | Body::Anchor { .. } => return Ok(()),
     };
     query.execute(tx).await.map(drop)
@@ -207,6 +212,11 @@ async fn index(tx: &mut SqliteConnection, instance: &str, seq: i64, at_us: i64, 
 /// The live hold order of a server, in `standing`.
 pub(super) fn hold_topic(mcp_server: &str) -> String {
     format!("hold/{mcp_server}")
+}
+
+/// A pause of one server or of everything, in `standing`. No server id is empty.
+pub(super) fn pause_topic(mcp_server: Option<&str>) -> String {
+    format!("pause/{}", mcp_server.unwrap_or_default())
 }
 
 /// A live break-glass grant, in `standing`.

@@ -105,9 +105,11 @@ impl AuthMemory for Memory {
 }
 
 fn unreachable(url: &str, error: &CallError) -> Check {
-    let advice = match &error.fault {
-        Fault::Auth(_) | Fault::Forbidden { .. } => "a proxy before Hangar asks for credentials: let /health/live and /metrics through",
-        other => other.advice(false),
+    let walled = matches!(error.fault, Fault::Auth(_) | Fault::Forbidden { .. });
+    let advice = if walled {
+        "a proxy before Hangar asks for credentials: let /health/live and /metrics through"
+    } else {
+        error.fault.advice(false)
     };
     Check::fail("hangar_reachable", format!("{url}: {}", error.fault), advice)
 }

@@ -78,6 +78,7 @@ pub struct ReaderState {
 }
 
 /// Entry point for fuzzing: any bytes, as a file of any form.
+#[doc(hidden)]
 pub fn fuzz_log(data: &[u8]) {
     for format in [InputFormat::Auto, InputFormat::Json, InputFormat::Console, InputFormat::Cri, InputFormat::Docker, InputFormat::Journald]
     {
@@ -89,6 +90,7 @@ pub fn fuzz_log(data: &[u8]) {
 }
 
 /// Entry point for fuzzing: one line straight into the state machine.
+#[doc(hidden)]
 pub fn fuzz_classify(line: &[u8]) {
     let mut classifier = Classifier::new();
     for form in [Form::Json, Form::Console] {

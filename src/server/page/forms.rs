@@ -154,7 +154,7 @@ impl Visit {
                     None => shown.not_now = Some("Nothing of this incident waits for an approval now.".to_owned()),
                 },
                 Ok(None) => return missing(&self.shared, self.form.root()),
-                Err(error) => return failed(&self.shared, self.form.root(), ApiError::from(error)),
+                Err(error) => return failed(&self.shared, self.form.root(), &ApiError::from(error)),
             }
         }
         if self.shared.principals.is_empty() {

@@ -63,3 +63,33 @@ async fn what_cannot_be_shown_is_said_on_a_page_and_tells_no_path() {
     let (status, _, body) = page(&server, "/").await;
     assert!(status == 503 && body.contains("This cannot be shown now") && !body.contains("/var/lib"), "{body}");
 }
+
+/// A form, as a browser sends it from `origin`.
+async fn send(server: &Server, path: &str, origin: Option<&str>, body: &str) -> (u16, String) {
+    let mut request = client().post(format!("{}{path}", server.base)).body(body.to_owned());
+    request = request.header("content-type", "application/x-www-form-urlencoded");
+    if let Some(origin) = origin {
+        request = request.header("origin", origin);
+    }
+    answer(request).await
+}
+
+#[tokio::test]
+async fn a_form_counts_only_from_here_and_only_with_a_token() {
+    let server = Server::up().await;
+    let here = server.base.clone();
+    for path in ["/servers/api/hold", "/servers/api/resume", "/pause", "/resume"] {
+        let (status, headers, body) = page(&server, path).await;
+        assert!(status == 200 && !headers.contains_key("refresh"), "{path}");
+        assert!(body.contains("web.principals names nobody") && !body.contains("<form"), "{path}: {body}");
+        for origin in [None, Some("http://evil.example"), Some("null")] {
+            let (status, body) = send(&server, path, origin, "reason=r&token=t&duration=1h").await;
+            assert!(status == 403 && body.contains("was not sent from this page"), "{path} {origin:?}: {status} {body}");
+        }
+        let (status, body) = send(&server, path, Some(&here), "reason=r&token=t&duration=1h").await;
+        assert!(status == 403 && body.contains("no principals are configured"), "{path}: {status} {body}");
+        let (status, _) = send(&server, path, Some(&here), &format!("reason={}", "x".repeat(20_000))).await;
+        assert_eq!(status, 413, "{path}");
+    }
+    assert_eq!(page(&server, "/incidents/none/approve").await.0, 404);
+}

@@ -23,6 +23,7 @@ fn status(open: usize) -> StatusView {
         incidents_open: open,
         holds: [].into(),
         hold_orders: Vec::new(),
+        pauses: Vec::new(),
         fraction_avoided_full_restart: None,
     }
 }
