@@ -110,7 +110,7 @@ fn policy_of(file: Option<&Path>) -> anyhow::Result<Option<policy::Policy>> {
 
 fn print_ladder(args: &LadderArgs, out: &mut dyn Write) -> anyhow::Result<u8> {
     let Some(policy) = policy_of(args.config_file.as_deref())? else { return Ok(INVALID) };
-    ladder::print_ladder(out, &policy::ladder_document(|rung| policy.rung(rung).is_some()), args.format.format)?;
+    ladder::print_ladder(out, &policy::ladder_document(|rung| policy.why_not(rung)), args.format.format)?;
     Ok(OK)
 }
 

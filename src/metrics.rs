@@ -1,9 +1,10 @@
 //! Every exported metric: one struct, registered once, all label values present at zero from the start.
 //!
-//! No label comes from outside but `mcp_server`, and only on `server_dead`.
+//! No label comes from outside but `mcp_server`, and only on what is said of one server, and the configured `owner`.
 
 mod family;
 mod groups;
+mod servers;
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -16,6 +17,8 @@ use crate::policy::words;
 use crate::policy::{ApprovalEvent, Closed, GlassEvent, Hold, Mode, Outcome, Phase, Reason, RecoveryFold, RecoveryMetrics, Rung, Source};
 use family::Registrar;
 use groups::{Daemon, Incidents, Recovery, Sources};
+pub use servers::ServerAttempt;
+use servers::Servers;
 
 words! {
     /// What was read from Hangar.
@@ -78,6 +81,7 @@ pub struct Metrics {
     incidents: Incidents,
     sources: Sources,
     daemon: Daemon,
+    servers: Servers,
 }
 
 impl Metrics {
@@ -87,12 +91,15 @@ impl Metrics {
     /// A name is taken in this registry, or a bug in this file.
     pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         let r = Registrar(registry);
+        let daemon = Daemon::register(&r)?;
+        daemon.tls_ok.set(1);
         Ok(Self {
             registry: registry.clone(),
             recovery: Recovery::register(&r)?,
             incidents: Incidents::register(&r)?,
             sources: Sources::register(&r)?,
-            daemon: Daemon::register(&r)?,
+            daemon,
+            servers: Servers::register(&r)?,
         })
     }
 
@@ -307,6 +314,11 @@ impl Metrics {
     /// A configuration could not be loaded; the one before stays in use.
     pub fn config_refused(&self) {
         self.daemon.config_ok.set(0);
+    }
+
+    /// The certificate files of our own address changed; whether they are in use now.
+    pub fn tls_loaded(&self, in_use: bool) {
+        self.daemon.tls_ok.set(i64::from(in_use));
     }
 
     /// The mode in use.

@@ -66,6 +66,13 @@ pub fn tell(record: &Record, history: &History, metrics: &Metrics) {
             tracing::info!(event = "request", request_id, %restart_class, target, principal, role, reason, allowed, acts);
         }
         Body::RequestEnded { request_id, how, why } => tracing::info!(event = "request_ended", request_id, %how, why),
+        Body::AttemptSaved { attempt_id, saved } => {
+            let (ready, dead, left) = (saved.ready.len(), saved.dead.len(), saved.left.len());
+            tracing::info!(event = "attempt_saved", attempt_id, mcp_server = server(attempt_id), ready, dead, left);
+        }
+        Body::AttemptSecond { attempt_id, .. } => {
+            tracing::info!(event = "attempt_second_half", attempt_id, mcp_server = server(attempt_id));
+        }
         Body::Paused { mcp_server, until, principal, role, reason } => {
             tracing::warn!(event = "paused", mcp_server, %until, principal, role, reason);
         }

@@ -186,6 +186,7 @@ pub(super) struct Daemon {
     pub(super) config_ok: IntGauge,
     pub(super) config_at: Gauge,
     pub(super) config_hash: Gauge,
+    pub(super) tls_ok: IntGauge,
     pub(super) mode: Each<Mode, IntGauge>,
     pub(super) plans: IntCounter,
     pub(super) plan_took: Histogram,
@@ -206,6 +207,10 @@ impl Daemon {
                 "Unix time in seconds of the last successful load of the configuration.",
             )?,
             config_hash: r.gauge("config_hash", "First 48 bits of the SHA-256 of the configuration in use.")?,
+            tls_ok: r.int_gauge(
+                "web_tls_last_reload_successful",
+                "Whether the certificate files of our own address are in use as they are (1), or older ones (0).",
+            )?,
             mode: r.gauges("mode", "1 for the mode in use: observe only records, act acts.", &["mode"], one(Mode::ALL, Mode::as_str))?,
             plans: r.counter("engine_plans_total", "Times that the engine planned.")?,
             plan_took: r.histogram(

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::approval::Approval;
 use super::break_glass::Grant;
+use super::fleet::{Fleet, Saved};
 use super::ladder::Rung;
 use super::limits::Policy;
 use super::pause::Pause;
@@ -34,6 +35,10 @@ pub struct Attempt {
     pub process_start: Option<Timestamp>,
     /// `worker_restart`: when its stop was done.
     pub half_done_at: Option<Timestamp>,
+    /// What stood before it, where it takes something away.
+    pub saved: Option<Saved>,
+    /// The Hangar process of each time that its second half was begun.
+    pub seconds: Vec<Option<Timestamp>>,
     pub receipt: Option<Receipt>,
     pub receipt_at: Option<Timestamp>,
     /// The outcome that the receipt itself settles, if any.
@@ -193,6 +198,8 @@ pub struct History {
     pub pauses: BTreeMap<Option<String>, Pause>,
     /// Not records but checkpoints: when each server was last seen dead.
     pub seen_dead: BTreeMap<String, Timestamp>,
+    /// The last reload or restart of Hangar that we made.
+    pub fleet: Option<Fleet>,
 }
 
 /// How many entries of `acted` and `opened` are kept at most, whatever happens.
@@ -234,6 +241,9 @@ impl History {
                 });
             }
             Body::AttemptSettled { attempt_id, outcome, why } => {
+                if let Some(fleet) = self.fleet.as_mut().filter(|f| f.attempt_id == *attempt_id) {
+                    fleet.outcome = Some(*outcome);
+                }
                 self.attempt(record, attempt_id, |a| {
                     a.outcome = Some(*outcome);
                     a.settled_at = Some(record.at);
@@ -265,6 +275,15 @@ impl History {
             Body::Request { .. } => self.requested(record),
             Body::RequestEnded { request_id, .. } => {
                 self.requests.remove(request_id);
+            }
+            Body::AttemptSaved { attempt_id, saved } => {
+                if let Some(fleet) = self.fleet.as_mut().filter(|f| f.attempt_id == *attempt_id) {
+                    fleet.saved.clone_from(saved);
+                }
+                self.attempt(record, attempt_id, |a| a.saved = Some(saved.clone()));
+            }
+            Body::AttemptSecond { attempt_id, process_start } => {
+                self.attempt(record, attempt_id, |a| a.seconds.push(*process_start));
             }
             Body::Paused { mcp_server, until, principal, reason, .. } => {
                 let (principal, reason) = (principal.clone(), reason.clone());
@@ -409,6 +428,10 @@ impl History {
         if let Some(opened) = self.opened.iter_mut().rev().find(|o| o.incident_id == incident_id) {
             opened.recovered = how == Closed::Recovered;
         }
+        // With its incident an attempt is over.
+        if let Some(fleet) = self.fleet.as_mut().filter(|f| f.outcome.is_none() && server_of(&f.attempt_id) == server) {
+            fleet.outcome = Some(Outcome::Cancelled);
+        }
         if let Some(mut incident) = self.open.remove(server) {
             self.end_acted(&incident, at);
             incident.closed = Some((how, at, why.to_owned()));
@@ -439,6 +462,16 @@ impl History {
                 attempt_id: attempt_id.clone(),
             });
         }
+        if action.restores_fleet() {
+            self.fleet = Some(Fleet {
+                attempt_id: attempt_id.clone(),
+                action: *action,
+                at: record.at,
+                process_start: *process_start,
+                saved: Saved::default(),
+                outcome: None,
+            });
+        }
         let attempt = Attempt {
             attempt_id: attempt_id.clone(),
             incident_id: incident_id.clone(),
@@ -451,6 +484,8 @@ impl History {
             started_at: record.at,
             process_start: *process_start,
             half_done_at: None,
+            saved: None,
+            seconds: Vec::new(),
             receipt: None,
             receipt_at: None,
             receipt_outcome: None,

@@ -6,6 +6,8 @@ use jiff::SignedDuration;
 
 use super::ladder::Rung;
 use super::matrix::Matrix;
+use super::owners::Owners;
+use super::platform::Platform;
 use super::words::words;
 
 words! {
@@ -88,8 +90,12 @@ pub struct Policy {
     pub matrix: Matrix,
     /// An allowed restart request becomes a step; else it is recorded and reported only.
     pub requests_act: bool,
+    /// Whom to tell about which server.
+    pub owners: Owners,
     /// `HANGAR_MEDIC_BREAKGLASS_AUTHORIZATION` is set and not empty where the daemon runs. No setting of the file.
     pub break_glass_authorised: bool,
+    /// What rungs 3 and 6 to 10 can act with.
+    pub platform: Platform,
 }
 
 impl Policy {
@@ -148,7 +154,9 @@ impl Default for Policy {
             storm: StormLimits { servers: nz32(5), share: 0.3, window: SignedDuration::from_secs(60) },
             matrix: Matrix::default(),
             requests_act: false,
+            owners: Owners::default(),
             break_glass_authorised: false,
+            platform: Platform::default(),
         }
     }
 }

@@ -339,7 +339,7 @@ impl<'a> Climber<'a> {
         let gate = Gate { policy: self.policy, snapshot: self.snapshot, history: self.history, now: self.now };
         let braked = gate
             .before_rung(incident, server, seen, rung)
-            .or_else(|| self.storm.hold(incident).filter(|_| !(rung.only_looks() && only_to_look(incident, seen))))
+            .or_else(|| self.storm.hold(incident, rung).filter(|_| !(rung.only_looks() && only_to_look(incident, seen))))
             .or_else(|| gate.after_storm(incident, rung))
             .or_else(|| self.budgets.check(self.policy, &incident.mcp_server, rung))
             .or_else(|| gate.permitted(Some(incident), Some(seen), rung, because.who(self.now)))
@@ -405,7 +405,8 @@ impl<'a> Climber<'a> {
             return Standing::held(braked);
         }
         match second {
-            super::halves::Second::Due(why) if self.confirmed(server) => {
+            // What puts back reads for itself, and where a definition is out there is nothing to confirm.
+            super::halves::Second::Due(why) if attempt.action.saves_first() || self.confirmed(server) => {
                 let action = Action {
                     attempt_id: attempt.attempt_id.clone(),
                     incident_id: incident.incident_id.clone(),
@@ -433,9 +434,9 @@ impl<'a> Climber<'a> {
                 self.wake(until);
                 return Standing::new(Phase::Settling, attempt.action.as_str());
             }
-            super::halves::Second::None | super::halves::Second::NotNeeded(_) => {}
+            super::halves::Second::None | super::halves::Second::NotNeeded(_) | super::halves::Second::Over(..) => {}
         }
-        let verified = super::verify::verify(self.policy, &self.snapshot.hangar, incident, attempt, server, seen, self.now);
+        let verified = super::verify::verify(self.policy, self.snapshot, self.history, incident, attempt, server, seen, self.now);
         match verified {
             super::verify::Verified::Pending(until) => self.wake(until),
             super::verify::Verified::ReadAgain => self.read_again(incident, server),
@@ -451,7 +452,7 @@ impl<'a> Climber<'a> {
         let observing = self.policy.mode == Mode::Observe;
         let would = || Braked::new(Hold::ObserveOnly, None, format!("would finish {}", attempt.action));
         // What we stopped is started again whatever is paused meanwhile: leaving it down would be our own harm.
-        let undoes = attempt.action == Rung::WorkerRestart;
+        let undoes = attempt.action == Rung::WorkerRestart || attempt.action.saves_first();
         let paused = || super::pause::paused(self.history, &incident.mcp_server, self.now).filter(|_| !undoes);
         gate.draining().or_else(paused).or_else(|| observing.then(would)).or_else(|| gate.last(incident))
     }

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::approval::ApprovalEnd;
+use super::fleet::Saved;
 use super::ladder::Rung;
 use super::reason::{Provenance, Reason};
 use super::report::Report;
@@ -188,6 +189,15 @@ pub enum Body {
     },
     /// A request that was to act came to its end.
     RequestEnded { request_id: String, how: RequestEnd, why: String },
+    /// What stood before an attempt that takes something away. Recorded with its opening.
+    AttemptSaved { attempt_id: String, saved: Saved },
+    /// The second half of an attempt is about to act.
+    AttemptSecond {
+        attempt_id: String,
+        /// The Hangar process that it is made in.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        process_start: Option<Timestamp>,
+    },
     /// A person paused everything, or one server, until then.
     Paused {
         #[serde(default, skip_serializing_if = "Option::is_none")]

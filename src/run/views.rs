@@ -48,7 +48,7 @@ impl DaemonViews {
             instance: config.hangar.instance.clone(),
             url: config.hangar.url.to_string(),
             mode: config.policy.mode,
-            reads_log: config.hangar.log_file.is_some(),
+            reads_log: config.hangar.reads_log(),
             policy: config.policy.clone(),
             started_at: clock::now(),
             log,
@@ -132,7 +132,7 @@ impl Views for DaemonViews {
     }
 
     fn ladder(&self) -> LadderDocument {
-        ladder_document(|rung| self.policy.rung(rung).is_some())
+        ladder_document(|rung| self.policy.why_not(rung))
     }
 
     fn recovery_metrics(&self) -> RecoveryMetrics {

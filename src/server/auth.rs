@@ -10,8 +10,9 @@ use axum::response::{IntoResponse, Response};
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
+use super::tls::Peer;
 use super::{ApiError, Shared};
-use crate::config::Principal;
+use crate::config::{Principal, Proof};
 use crate::policy::{Matrix, Rung};
 
 /// What a route asks of the caller's role.
@@ -43,6 +44,12 @@ pub struct Caller {
     pub role: String,
 }
 
+impl From<&Principal> for Caller {
+    fn from(principal: &Principal) -> Self {
+        Self { name: principal.name.clone(), role: principal.role.clone() }
+    }
+}
+
 /// Whether a file may have changed: device, inode, size, and both times to the nanosecond.
 type Stamp = (u64, u64, u64, i64, i64, i64, i64);
 
@@ -56,13 +63,14 @@ struct Known {
 
 impl Known {
     fn refresh(&mut self) {
-        let meta = std::fs::metadata(&self.principal.token_file.path).ok();
+        let Proof::Token(file) = &self.principal.proof else { return };
+        let meta = std::fs::metadata(&file.path).ok();
         let stamp = meta.map(|m| (m.dev(), m.ino(), m.size(), m.mtime(), m.mtime_nsec(), m.ctime(), m.ctime_nsec()));
         if stamp.is_some() && stamp == self.stamp {
             return;
         }
         let (before, name) = (self.digest.take(), &self.principal.name);
-        match self.principal.token_file.read() {
+        match file.read() {
             Ok(token) => self.digest = Some(digest(token.expose())),
             Err(error) if before.is_some() || self.stamp != stamp => {
                 tracing::warn!(principal = name, error = error.explained(), "the token file gives no token: nobody is this principal");
@@ -99,22 +107,27 @@ impl Principals {
     /// Whoever has this token, if they may use this route of the API.
     pub(super) fn admit(&self, token: &str, route: &str) -> Result<Caller, ApiError> {
         let permission = permission_for(Some(route))?;
-        let caller = self.of_token(Some(token.trim()).filter(|t| !t.is_empty()))?;
+        let bearer = HeaderValue::from_str(&format!("Bearer {}", token.trim())).map_err(|_| unauthorized())?;
+        let caller = self.authenticate(Some(&bearer), &Peer::default())?;
         self.may(&caller, permission)?;
         Ok(caller)
     }
 
-    fn authenticate(&self, authorization: Option<&HeaderValue>) -> Result<Caller, ApiError> {
-        self.of_token(authorization.and_then(bearer))
-    }
-
-    fn of_token(&self, token: Option<&str>) -> Result<Caller, ApiError> {
+    /// By the token, where one is given; else by the certificate.
+    fn authenticate(&self, authorization: Option<&HeaderValue>, peer: &Peer) -> Result<Caller, ApiError> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.is_empty() {
             let why = "no principals are configured (web.principals): nothing can be changed through the API";
             return Err(ApiError::new(StatusCode::FORBIDDEN, "no_credentials_configured", why));
         }
-        let given = token.map(digest).ok_or_else(unauthorized)?;
+        if authorization.is_none() && peer.is_known() {
+            let shows = |known: &&Known| matches!(&known.principal.proof, Proof::Certificate(name) if peer.is(name));
+            let mut shown = known.iter().filter(shows);
+            let (first, second) = (shown.next(), shown.next());
+            let caller = first.filter(|_| second.is_none()).map(|k| Caller::from(&k.principal));
+            return caller.ok_or_else(unauthorized);
+        }
+        let given = authorization.and_then(bearer).map(digest).ok_or_else(unauthorized)?;
         // All are compared, each in constant time: how long it takes tells nothing of any token.
         let mut found = None;
         let mut matches = 0_u32;
@@ -123,7 +136,7 @@ impl Principals {
             let same = each.digest.map_or(Choice::from(0), |digest| digest.ct_eq(&given));
             matches += u32::from(same.unwrap_u8());
             if bool::from(same) {
-                found = Some(Caller { name: each.principal.name.clone(), role: each.principal.role.clone() });
+                found = Some(Caller::from(&each.principal));
             }
         }
         // Two with one token: nobody can say who it is.
@@ -151,7 +164,7 @@ fn bearer(value: &HeaderValue) -> Option<&str> {
 }
 
 fn unauthorized() -> ApiError {
-    ApiError::new(StatusCode::UNAUTHORIZED, "unauthorized", "a bearer token of a configured principal is needed")
+    ApiError::new(StatusCode::UNAUTHORIZED, "unauthorized", "a bearer token, or a certificate, of a configured principal is needed")
 }
 
 /// Lets through who may; the handler finds the [`Caller`] in the request's extensions. The body is not read before.
@@ -181,7 +194,9 @@ fn judge(principals: &Principals, request: &Request) -> Result<Caller, ApiError>
     let permission = permission_for(path)?;
     let mut headers = request.headers().get_all(header::AUTHORIZATION).iter();
     let (first, second) = (headers.next(), headers.next());
-    let caller = principals.authenticate(first.filter(|_| second.is_none()))?;
+    let nobody = Peer::default();
+    let peer = request.extensions().get::<Peer>().filter(|_| first.is_none()).unwrap_or(&nobody);
+    let caller = principals.authenticate(first.filter(|_| second.is_none()), peer)?;
     principals.may(&caller, permission)?;
     Ok(caller)
 }
@@ -193,7 +208,7 @@ mod tests {
 
     fn check(principals: &Principals, authorization: &str, who: Result<&str, &str>) {
         let value = HeaderValue::from_str(authorization).unwrap();
-        let found = principals.authenticate(Some(&value).filter(|_| !authorization.is_empty()));
+        let found = principals.authenticate(Some(&value).filter(|_| !authorization.is_empty()), &Peer::default());
         let found = found.map(|c| c.name).map_err(|e| e.code().to_owned());
         assert_eq!(found, who.map(ToOwned::to_owned).map_err(ToOwned::to_owned), "{authorization}");
     }
@@ -204,7 +219,7 @@ mod tests {
         let file = |name: &str, token: &str| {
             let path = dir.path().join(name);
             std::fs::write(&path, token).unwrap();
-            Principal { name: name.to_owned(), role: "operator".to_owned(), token_file: SecretFile { path } }
+            Principal { name: name.to_owned(), role: "operator".to_owned(), proof: Proof::Token(SecretFile { path }) }
         };
         let all = [file("alice", "token-of-alice-1\n"), file("bob", "token-of-bob-123")];
         let principals = Principals::new(&all, Matrix::default());

@@ -13,6 +13,7 @@ mod attempt_log;
 mod config;
 mod doctor;
 mod e2e;
+mod face;
 mod first_words;
 mod hangar;
 mod log;

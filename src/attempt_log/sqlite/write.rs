@@ -197,6 +197,8 @@ async fn index(tx: &mut SqliteConnection, instance: &str, seq: i64, at_us: i64, 
         Body::HangarRestarted { .. } => query(sql::STANDS).bind(RESTART_TOPIC).bind(seq),
         Body::AttemptHalfDone { .. }
         | Body::AttemptReceipt { .. }
+        | Body::AttemptSaved { .. }
+        | Body::AttemptSecond { .. }
         | Body::WouldAct { .. }
         | Body::Exhausted { .. }
         | Body::GrantRefused { .. }

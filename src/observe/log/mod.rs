@@ -1,4 +1,4 @@
-//! Hangar's log: follow the file ([`tail`]), unwrap what a container runtime or a journal put around each line
+//! Hangar's log: follow the file ([`tail`]) or the journal ([`journal`]), unwrap what a container runtime or a journal put around each line
 //! ([`frame`]), and tell deaths from noise ([`classify`]).
 //!
 //! Upstream text can be anywhere in that log, so nothing here searches for words: a line counts only if it parses as
@@ -7,6 +7,7 @@
 pub mod classify;
 mod console;
 pub mod frame;
+pub mod journal;
 pub mod record;
 pub mod split;
 pub mod tail;

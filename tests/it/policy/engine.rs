@@ -225,6 +225,8 @@ impl World {
             | Body::AttemptOpened { .. }
             | Body::AttemptHalfDone { .. }
             | Body::AttemptReceipt { .. }
+            | Body::AttemptSaved { .. }
+            | Body::AttemptSecond { .. }
             | Body::Granted { .. }
             | Body::GrantUsed { .. }
             | Body::GrantExpired { .. }
