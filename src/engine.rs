@@ -28,7 +28,7 @@ pub use hear::Signal;
 pub use log_position::log_checkpoint;
 pub use records::tell;
 pub use share::{Live, Share};
-pub use version::blind_spots;
+pub use version::{FIRST_SUPPORTED, FIRST_WITH_DEAD_BLOCK, blind_spots};
 
 use crate::attempt_log::{AttemptLog, Checkpoints, LogError};
 use crate::clock;
@@ -501,7 +501,8 @@ impl Engine {
     fn complain(&mut self, kind: ReadKind, error: &CallError) {
         let text = error.to_string();
         if self.complaints.get(&kind) != Some(&text) {
-            tracing::warn!(error = text, read = kind.as_str(), "Hangar cannot be read: its state is unknown until it can");
+            let advice = error.fault.advice(self.parts.client.has_key());
+            tracing::warn!(error = text, read = kind.as_str(), advice, "Hangar cannot be read: its state is unknown until it can");
             self.complaints.insert(kind, text);
         }
     }

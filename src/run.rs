@@ -283,7 +283,11 @@ async fn pass_on(mut updates: mpsc::Receiver<crate::observe::log::tail::Update>,
     }
 }
 
-fn prometheus_source(config: &Config) -> anyhow::Result<Option<PrometheusSource>> {
+/// The Prometheus source of a configuration; `None` where it is off.
+///
+/// # Errors
+/// Its URL or certificates cannot make a client.
+pub fn prometheus_source(config: &Config) -> anyhow::Result<Option<PrometheusSource>> {
     let Some(url) = &config.prometheus.url else { return Ok(None) };
     let settings = prom::Settings {
         url: url.clone(),
