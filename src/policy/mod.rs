@@ -27,6 +27,7 @@ mod report;
 mod request;
 mod rule;
 mod seen;
+mod sentences;
 mod snapshot;
 mod stops;
 mod symptom;

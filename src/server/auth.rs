@@ -25,8 +25,10 @@ pub enum Permission {
     Metrics,
     /// Reading what holds no text of an upstream: everybody who reaches us.
     Read,
-    /// It only wakes; it has credentials of its own (`web.webhook`).
-    Wake,
+    /// What other programs tell us: it has credentials of its own (`web.webhook`, or an executor's).
+    Told,
+    /// A page's form: the token is in its body, and is asked for the permission of the API's route by the one that reads it.
+    Form,
     /// Every principal may ask: the gate judges what is asked for, and the refusal carries its report.
     Ask,
     /// Brakes, or lets the daemon start what was stopped: whoever may restart a worker may do both.
@@ -51,7 +53,18 @@ pub const ROUTES: &[(&str, &str, Permission)] = &[
     ("GET", "/api/v1/attempts", Permission::Read),
     ("GET", "/api/v1/recovery-metrics", Permission::Read),
     ("GET", "/runbooks/{name}", Permission::Read),
-    ("POST", "/api/v1/alertmanager", Permission::Wake),
+    ("GET", "/incidents/{id}/approve", Permission::Read),
+    ("GET", "/servers/{id}/hold", Permission::Read),
+    ("GET", "/servers/{id}/resume", Permission::Read),
+    ("GET", "/pause", Permission::Read),
+    ("GET", "/resume", Permission::Read),
+    ("POST", "/incidents/{id}/approve", Permission::Form),
+    ("POST", "/servers/{id}/hold", Permission::Form),
+    ("POST", "/servers/{id}/resume", Permission::Form),
+    ("POST", "/pause", Permission::Form),
+    ("POST", "/resume", Permission::Form),
+    ("POST", "/api/v1/alertmanager", Permission::Told),
+    ("POST", "/api/v1/hook-results", Permission::Told),
     ("POST", "/api/v1/break-glass", Permission::Ask),
     ("POST", "/api/v1/restart-requests", Permission::Ask),
     ("POST", "/api/v1/incidents/{id}/approve", Permission::Ask),
@@ -126,6 +139,20 @@ impl Principals {
         Self { known: Mutex::new(known.collect()), matrix }
     }
 
+    /// Whether nobody is named.
+    pub(super) fn is_empty(&self) -> bool {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// Whoever has this token, if they may use this route of the API.
+    pub(super) fn admit(&self, token: &str, route: &str) -> Result<Caller, ApiError> {
+        let permission = permission_of("POST", Some(route))?;
+        let bearer = HeaderValue::from_str(&format!("Bearer {}", token.trim())).map_err(|_| unauthorized())?;
+        let caller = self.authenticate(Some(&bearer), &Peer::default())?;
+        self.may(&caller, permission)?;
+        Ok(caller)
+    }
+
     /// By the token, where one is given; else by the certificate.
     fn authenticate(&self, authorization: Option<&HeaderValue>, peer: &Peer) -> Result<Caller, ApiError> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -134,9 +161,9 @@ impl Principals {
             return Err(ApiError::new(StatusCode::FORBIDDEN, "no_credentials_configured", why));
         }
         if authorization.is_none() && peer.is_known() {
-            let shows = |known: &&Known| matches!(&known.principal.proof, Proof::Certificate(name) if peer.is(name));
-            let mut shown = known.iter().filter(shows);
-            let (first, second) = (shown.next(), shown.next());
+            let is_shown = |known: &&Known| matches!(&known.principal.proof, Proof::Certificate(name) if peer.is(name));
+            let mut found = known.iter().filter(is_shown);
+            let (first, second) = (found.next(), found.next());
             let caller = first.filter(|_| second.is_none()).map(|k| Caller::from(&k.principal));
             return caller.ok_or_else(unauthorized);
         }
@@ -158,7 +185,9 @@ impl Principals {
 
     fn may(&self, caller: &Caller, permission: Permission) -> Result<(), ApiError> {
         let (what, needs) = match permission {
-            Permission::Health | Permission::Metrics | Permission::Read | Permission::Wake | Permission::Ask => return Ok(()),
+            Permission::Health | Permission::Metrics | Permission::Read | Permission::Told | Permission::Form | Permission::Ask => {
+                return Ok(());
+            }
             Permission::Brake => ("hold, pause or resume", Rung::WorkerRestart),
             Permission::Reload => ("reload the configuration", Rung::ConfigurationReload),
         };
@@ -211,13 +240,15 @@ fn judge(shared: &Shared, request: &Request) -> Result<Option<Caller>, ApiError>
         Permission::Health => return Ok(None),
         Permission::Metrics => return paced(Pace::Metrics).map(|()| None),
         Permission::Read => return paced(Pace::Read).map(|()| None),
-        Permission::Wake | Permission::Ask | Permission::Brake | Permission::Reload => {}
+        Permission::Told | Permission::Form | Permission::Ask | Permission::Brake | Permission::Reload => {}
     }
     if access::cross_site(request.headers()) {
         return Err(ApiError::new(StatusCode::FORBIDDEN, "cross_site", "another site's page cannot ask for this"));
     }
-    if permission == Permission::Wake {
-        return paced(Pace::Webhook).map(|()| None);
+    match permission {
+        Permission::Told => return paced(Pace::Webhook).map(|()| None),
+        Permission::Form => return paced(Pace::Read).map(|()| None),
+        Permission::Health | Permission::Metrics | Permission::Read | Permission::Ask | Permission::Brake | Permission::Reload => {}
     }
     let principals = shared.principals();
     let mut headers = request.headers().get_all(header::AUTHORIZATION).iter();
@@ -234,18 +265,28 @@ fn judge(shared: &Shared, request: &Request) -> Result<Option<Caller>, ApiError>
 /// The permission of the route that was matched. A method that is not named for a named path is nobody's either.
 fn permission(request: &Request) -> Result<Permission, ApiError> {
     let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
-    let method = match request.method().as_str() {
-        "HEAD" => "GET",
-        method => method,
-    };
+    let method = request.method().as_str();
+    permission_of(if method == "HEAD" { "GET" } else { method }, path)
+}
+
+fn permission_of(method: &str, path: Option<&str>) -> Result<Permission, ApiError> {
     let of_path = || ROUTES.iter().filter(|(_, route, _)| Some(*route) == path);
     if let Some((_, _, permission)) = of_path().find(|(of, _, _)| *of == method) {
         return Ok(*permission);
     }
     if of_path().next().is_some() {
-        return Err(super::error::not_for_this_path(request.method()));
+        return Err(super::error::not_for_this_path(method));
     }
     Err(ApiError::new(StatusCode::FORBIDDEN, "not_permitted", "nobody may do this"))
+}
+
+impl Shared {
+    /// The principal whose token this is, if it may what the API's route asks for. Guesses are counted.
+    pub(super) fn admit(&self, token: &str, route: &str) -> Result<Caller, ApiError> {
+        let caller = self.principals().admit(token, route);
+        let guessed = caller.as_ref().is_err_and(|error| error.code() == "unauthorized");
+        if guessed && !self.paces.take(Pace::Refused) { Err(too_many()) } else { caller }
+    }
 }
 
 fn too_many() -> ApiError {

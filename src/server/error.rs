@@ -31,6 +31,16 @@ impl ApiError {
         self.code
     }
 
+    pub(super) const fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// What is wrong, in words.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
     pub(super) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "bad_request", message)
     }
@@ -70,9 +80,9 @@ pub(super) async fn not_found() -> ApiError {
 }
 
 pub(super) async fn method_not_allowed(request: Request) -> ApiError {
-    not_for_this_path(request.method())
+    not_for_this_path(request.method().as_str())
 }
 
-pub(super) fn not_for_this_path(method: &axum::http::Method) -> ApiError {
+pub(super) fn not_for_this_path(method: &str) -> ApiError {
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", format!("{method} is not for this path"))
 }

@@ -10,10 +10,13 @@ mod changes;
 mod crowd;
 mod error;
 mod health;
+mod hook_results;
 mod limits;
 pub mod operations;
 mod pace;
+mod page;
 pub mod runbooks;
+pub mod story;
 mod tls;
 pub mod views;
 mod webhook;
@@ -31,6 +34,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::HttpAccess;
+use crate::execute::hook::Callbacks;
 use crate::metrics::Metrics;
 
 use crate::policy::Matrix;
@@ -66,6 +70,8 @@ pub struct Shared {
     principals: RwLock<Arc<Principals>>,
     /// What Alertmanager must show.
     webhook_access: RwLock<Option<HttpAccess>>,
+    /// Where results of hooks are waited for.
+    callbacks: OnceLock<Arc<Callbacks>>,
     /// The name on the certificate that does as well.
     webhook_certificate: RwLock<Option<String>>,
     /// Why the daemon is not ready; `None` once it is.
@@ -90,6 +96,7 @@ impl Shared {
             operations: OnceLock::new(),
             principals: RwLock::new(Arc::new(principals)),
             webhook_access: RwLock::new(None),
+            callbacks: OnceLock::new(),
             webhook_certificate: RwLock::new(None),
             not_ready: RwLock::new(Some("starting".to_owned())),
             desk: webhook::Desk::new(),
@@ -122,6 +129,11 @@ impl Shared {
 
     fn principals(&self) -> Arc<Principals> {
         Arc::clone(&self.principals.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Results of hooks are taken from now on. Only the first call counts.
+    pub fn set_callbacks(&self, callbacks: Arc<Callbacks>) {
+        let _ = self.callbacks.set(callbacks);
     }
 
     /// The webhook lets in who shows a certificate with this name, too. Only the first call counts.
@@ -232,6 +244,7 @@ fn router(shared: Arc<Shared>, host_rule: access::HostRule) -> Router {
         .route("/attempts", get(api::attempts))
         .route("/recovery-metrics", get(api::recovery_metrics))
         .route("/alertmanager", post(webhook::receive).layer(DefaultBodyLimit::max(BODY_MAX)))
+        .route("/hook-results", post(hook_results::receive).layer(DefaultBodyLimit::max(hook_results::RESULT_BODY_MAX)))
         .fallback(error::not_found)
         .method_not_allowed_fallback(error::method_not_allowed)
         .layer(middleware::from_fn_with_state(host_rule, access::check_host));
@@ -244,6 +257,7 @@ fn router(shared: Arc<Shared>, host_rule: access::HostRule) -> Router {
         .route("/metrics", get(health::metrics))
         .route("/runbooks/{name}", get(runbooks::page))
         .nest("/api/v1", api)
+        .merge(page::router(host_rule))
         .route_layer(middleware::from_fn_with_state(shared.clone(), auth::authorise))
         .fallback(error::not_found)
         .method_not_allowed_fallback(error::method_not_allowed)

@@ -112,6 +112,8 @@ impl Medic {
             .current_dir(&self.dir)
             .env("HANGAR_MEDIC_BREAKGLASS_AUTHORIZATION", if self.break_glass { "by the test" } else { "" })
             .envs(self.env.iter().map(|(k, v)| (k, v)))
+            // Stand-ins for other programs, if a test put any there.
+            .env("PATH", format!("{}:{}", self.dir.join("bin").display(), std::env::var("PATH").unwrap()))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
