@@ -243,6 +243,7 @@ impl Dice<'_> {
             running: attempts.into_iter().filter(|_| self.roll() % 4 == 3).collect(),
             log_unwritable: self.roll() % 6 == 5,
             draining: self.roll() % 6 == 5,
+            ..Snapshot::default()
         }
     }
 

@@ -112,6 +112,6 @@ impl Watch {
         };
         let known = self.servers.values().filter(|(r, _)| r.gauge.is_some_and(|g| g != State::Cold)).count().max(self.servers.len());
         let servers = self.servers.iter().filter(|(id, (r, _))| wanted(id, r)).map(|(id, (r, _))| (id.clone(), r.clone())).collect();
-        Snapshot { known, hangar: self.hangar.clone(), servers, running: running.clone(), log_unwritable: false, draining: false }
+        Snapshot { known, hangar: self.hangar.clone(), servers, running: running.clone(), ..Snapshot::default() }
     }
 }
