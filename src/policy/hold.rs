@@ -52,6 +52,7 @@ impl Hold {
     pub const fn sentence(self) -> &'static str {
         match self {
             Self::Paused => "A person paused the medic: it watches and changes nothing.",
+            Self::OptedOut => "The configuration leaves this server alone: it is watched and not touched.",
             Self::ObserveOnly => "The medic runs in observe mode: it writes down what it would do, and does nothing.",
             Self::StoppedDeliberately => "Somebody, or a detection rule, stopped this server on purpose: it stays down.",
             Self::Silenced => "Its alert is silenced in Alertmanager: a person is probably at work on it.",
@@ -77,6 +78,7 @@ impl Hold {
     pub const fn advice(self) -> &'static str {
         match self {
             Self::Paused => "Resume when you are done.",
+            Self::OptedOut => "Change policy.servers if the medic should look after it.",
             Self::ObserveOnly => "Run it with --mode act once its plans look right.",
             Self::StoppedDeliberately => "Start the server yourself, or resume it here, if it should run again.",
             Self::Silenced => "End the silence if nobody is at work on it.",
@@ -109,7 +111,8 @@ impl Hold {
             | Self::AuthRefused
             | Self::LogUnwritable
             | Self::Undeterminable => true,
-            Self::ObserveOnly
+            Self::OptedOut
+            | Self::ObserveOnly
             | Self::StoppedDeliberately
             | Self::Silenced
             | Self::Maintenance

@@ -6,5 +6,5 @@ mod blocked;
 mod crowd;
 mod reload;
 mod store;
-mod storm;
+pub mod storm;
 mod watch;

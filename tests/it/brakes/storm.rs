@@ -1,4 +1,4 @@
-//! Twenty servers die of one cause, and the canary cannot be brought back: nobody else is touched, and a person is called.
+//! Many servers die of one cause, and the canary cannot be brought back: nobody else is touched, and a person is called.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use crate::support::world::{Unwatched, World};
 use crate::support::{V2_34, http, rest};
 
 fn ids() -> Vec<String> {
-    (1..=20).map(|n| format!("s{n:02}")).collect()
+    (1..=6).map(|n| format!("s{n}")).collect()
 }
 
 /// Servers that we ever asked Hangar to start.
@@ -15,7 +15,7 @@ fn started(w: &World) -> Vec<String> {
 }
 
 /// Whatever changes anything at Hangar: at most a fifth of its bucket (10 a second for all callers).
-fn at_most_a_fifth(w: &World) {
+pub fn at_most_a_fifth(w: &World) {
     let acted = w.proxy.acted_since(0);
     for (i, first) in acted.iter().enumerate() {
         let within = acted[i..].iter().take_while(|s| s.at.duration_since(first.at).as_secs_f64() < 0.95).count();
@@ -24,7 +24,7 @@ fn at_most_a_fifth(w: &World) {
 }
 
 #[test]
-fn when_the_canary_of_twenty_cannot_be_recovered_nobody_else_is_touched_and_a_person_is_called() {
+fn when_the_canary_cannot_be_recovered_nobody_else_is_touched_and_a_person_is_called() {
     let ids = ids();
     let some: Vec<&str> = ids.iter().map(String::as_str).collect();
     let servers = |h: crate::support::Hangar| some.iter().fold(h, |h, id| h.server(id, "ok", &json!({})));
@@ -41,7 +41,7 @@ fn when_the_canary_of_twenty_cannot_be_recovered_nobody_else_is_touched_and_a_pe
     assert_eq!(started(&w).len(), 1, "the canary only: {:?}", started(&w));
     w.must("its log says so, loudly", w.medic.log().contains("canary_failed"));
     let held = http::sample(&w.medic.metrics(), "hangar_medic_holds{hold=\"storm\"}").unwrap();
-    assert!(held >= 18.0, "{held} are held");
+    assert!(held >= 4.0, "{held} are held");
 
     // The cause is mended: the canary's slow retry shows it, and the others follow, slowly.
     some.iter().for_each(|id| w.hangar.set_mode(id, "ok"));
