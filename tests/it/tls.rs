@@ -41,7 +41,7 @@ impl World {
         let metrics = Arc::new(Metrics::register(&prometheus::Registry::new()).unwrap());
         let shared = Shared::with_principals(metrics, principals);
         shared.set_webhook_access(HttpAccess::default());
-        shared.set_webhook_certificate("alertmanager".to_owned());
+        shared.set_webhook_certificate(Some("alertmanager".to_owned()));
         let bound = bind("127.0.0.1:0", false).await.unwrap().with_tls(Some(tls));
         let (address, stop) = (bound.address(), CancellationToken::new());
         let (mut server, stopped) = (Children::new(), stop.clone());
