@@ -61,8 +61,10 @@ pub(super) async fn serve(listener: TcpListener, router: Router, tls: Option<(Tl
                 tracing::error!(%peer, panic, "a connection's task panicked");
             },
             (stream, peer) = accept(&listener) => {
-                // Without a place it is closed at once.
-                let Some(guest) = crowd.enter().await else { continue };
+                let guest = tokio::select! {
+                    () = stop.cancelled() => break,
+                    guest = crowd.enter() => guest,
+                };
                 let (router, stop) = (router.clone(), stop.clone());
                 let acceptor = tls.as_ref().map(|(tls, _)| tls.acceptor());
                 connections.spawn(peer, async move {

@@ -38,20 +38,23 @@ fn without_a_token_every_route_and_method_changes_nothing() {
         .to_string(),
     ];
     let mut refused = 0;
-    for (_, route, permission) in ROUTES {
+    let routes: std::collections::BTreeSet<&str> = ROUTES.iter().map(|(_, route, _)| *route).collect();
+    for route in routes {
         for method in METHODS {
+            let of = if *method == "HEAD" { "GET" } else { method };
+            let named = ROUTES.iter().find(|(m, r, _)| *m == of && *r == route).map(|(_, _, permission)| *permission);
             for body in &bodies {
                 for headers in ["", "Authorization: Bearer \r\n", "Authorization: Bearer guess\r\n", "Cookie: token=x\r\nX-API-Key: x\r\n"]
                 {
                     let answer = http::with_headers(w.medic.port(), method, &filled(route), headers, body);
+                    let status = answer.status;
                     // The guesser is told less and less.
-                    refused += usize::from(matches!(answer.status, 401 | 429));
-                    let fine = match (*method, changes(*permission)) {
-                        ("POST", true) if *permission == Permission::Form => (400..500).contains(&answer.status),
-                        ("POST", true) => matches!(answer.status, 401 | 429),
-                        ("POST", false) => matches!(answer.status, 200 | 400 | 404 | 405 | 429),
-                        ("GET" | "HEAD", false) => matches!(answer.status, 200 | 400 | 404 | 405 | 429 | 503),
-                        _ => matches!(answer.status, 400 | 404 | 405 | 429),
+                    refused += usize::from(matches!(status, 401 | 429));
+                    let fine = match named {
+                        None => matches!(status, 400 | 404 | 405 | 429),
+                        Some(Permission::Form) => (400..500).contains(&status),
+                        Some(permission) if changes(permission) => matches!(status, 401 | 429),
+                        Some(_) => status == 200 || status == 503 || (400..500).contains(&status),
                     };
                     assert!(fine, "{method} {route} {headers:?}: {answer:?}");
                 }
@@ -95,7 +98,7 @@ fn a_page_of_another_site_cannot_act_even_with_a_token() {
     assert_eq!(ask("Origin: http://evil.example\r\n"), foreign());
     assert_eq!(ask("Origin: null\r\n"), foreign());
     assert_eq!(ask("Sec-Fetch-Site: cross-site\r\n"), foreign());
-    assert_eq!(ask("Host: evil.example\r\n").0, 400, "two hosts are no request");
+    assert!(matches!(ask("Host: evil.example\r\n").0, 400 | 403), "two hosts are no request");
     assert_eq!(w.kinds(), [""; 0]);
     assert_eq!(ask(&format!("Origin: {}\r\nSec-Fetch-Site: same-origin\r\n", w.medic.url())).0, 200);
 }

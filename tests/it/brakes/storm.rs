@@ -30,7 +30,8 @@ fn when_the_canary_cannot_be_recovered_nobody_else_is_touched_and_a_person_is_ca
     let servers = |h: crate::support::Hangar| some.iter().fold(h, |h, id| h.server(id, "ok", &json!({})));
     let w = Unwatched::start(V2_34, servers);
     w.hangar.bring_up(&some);
-    let w = w.watch(&json!({"policy": {"exhausted_retry": "5s", "exhausted_retry_max": "5s"}}));
+    let w = w
+        .watch(&json!({"policy": {"exhausted_retry": "5s", "exhausted_retry_max": "5s", "neighbour_wait": "2s", "storm": {"servers": 3}}}));
     some.iter().for_each(|id| w.hangar.set_mode(id, "exit"));
     some.iter().for_each(|id| w.hangar.kill_child(id));
     w.wait("it is a storm", 30, |w| http::sample(&w.medic.metrics(), "hangar_medic_storm_active") == Some(1.0));
