@@ -1,5 +1,6 @@
 //! The loop: wake, look at the board, plan, write down, act, sleep. The one task that changes anything.
 
+mod broad;
 mod commands;
 mod fusion;
 mod hear;
@@ -27,7 +28,7 @@ pub use hear::Signal;
 pub use log_position::log_checkpoint;
 pub use records::tell;
 pub use share::{Live, Share};
-pub use version::blind_spots;
+pub use version::{FIRST_SUPPORTED, FIRST_WITH_DEAD_BLOCK, blind_spots};
 
 use crate::attempt_log::{AttemptLog, Checkpoints, LogError};
 use crate::clock;
@@ -136,6 +137,8 @@ pub struct Engine {
     complaints: BTreeMap<ReadKind, String>,
     told_ids: Option<String>,
     told_standing: BTreeMap<String, String>,
+    /// What the first halves of attempts found, for their receipts.
+    half_evidence: BTreeMap<String, BTreeMap<String, Value>>,
     /// Milliseconds in the last id that was given to a grant or request.
     last_id_ms: i64,
 }
@@ -187,6 +190,7 @@ impl Engine {
             complaints: BTreeMap::new(),
             told_ids: None,
             told_standing: BTreeMap::new(),
+            half_evidence: BTreeMap::new(),
             last_id_ms: 0,
         })
     }
@@ -322,7 +326,11 @@ impl Engine {
                 Step::Read(Read::Server(_)) if as_list => {}
                 Step::Read(read) => self.read(read),
                 Step::Act(action) => {
-                    if action.part == Part::First && !self.begin(action).await {
+                    let intended = match action.part {
+                        Part::First => self.begin(action).await,
+                        Part::Second => self.begin_second(action).await,
+                    };
+                    if !intended {
                         return None;
                     }
                     self.act(action.clone());
@@ -336,6 +344,7 @@ impl Engine {
     /// The attempt, and the end of the request that asked for it, are written down together.
     async fn begin(&mut self, action: &Action) -> bool {
         let mut bodies = vec![opened(action)];
+        bodies.extend(self.saved(action).map(|saved| Body::AttemptSaved { attempt_id: action.attempt_id.clone(), saved }));
         let Some(asked) = &action.asked_by else { return self.append(bodies).await };
         let (request_id, why) = (asked.request_id.clone(), action.attempt_id.clone());
         bodies.push(Body::RequestEnded { request_id, how: RequestEnd::Acted, why });
@@ -352,6 +361,7 @@ impl Engine {
             action: action.rung,
             part: action.part,
             group: action.group.clone(),
+            saved: self.still_to_do(&action),
         };
         self.tasks.spawn(async move {
             let done = Box::new(executor.run(&job).await);
@@ -491,7 +501,8 @@ impl Engine {
     fn complain(&mut self, kind: ReadKind, error: &CallError) {
         let text = error.to_string();
         if self.complaints.get(&kind) != Some(&text) {
-            tracing::warn!(error = text, read = kind.as_str(), "Hangar cannot be read: its state is unknown until it can");
+            let advice = error.fault.advice(self.parts.client.has_key());
+            tracing::warn!(error = text, read = kind.as_str(), advice, "Hangar cannot be read: its state is unknown until it can");
             self.complaints.insert(kind, text);
         }
     }
@@ -524,10 +535,13 @@ impl Engine {
                 provenance: Some(Provenance::of(Source::Rest, clock::now())),
             }));
         }
+        let mut evidence = self.half_evidence.remove(&action.attempt_id).unwrap_or_default();
+        evidence.extend(done.evidence);
         bodies.push(if done.half {
+            self.half_evidence.insert(action.attempt_id.clone(), evidence);
             Body::AttemptHalfDone { attempt_id: action.attempt_id.clone() }
         } else {
-            let evidence = self.evidence(action, done.evidence);
+            let evidence = self.evidence(action, evidence);
             Body::AttemptReceipt {
                 attempt_id: action.attempt_id.clone(),
                 receipt: done.receipt,
