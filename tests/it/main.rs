@@ -11,6 +11,7 @@
 
 mod attempt_log;
 mod config;
+mod crash;
 mod doctor;
 mod e2e;
 mod face;
