@@ -117,7 +117,8 @@ fn principals(config: &Config) -> Check {
 
 fn executors(config: &Config) -> Check {
     const CHECK: &str = "executors";
-    let missing: Vec<&str> = config.policy.rungs.iter().map(|r| r.action).filter(|a| !a.has_executor()).map(Rung::as_str).collect();
+    let lacks = |rung: &Rung| config.policy.why_not(*rung).is_some();
+    let missing: Vec<&str> = config.policy.rungs.iter().map(|r| r.action).filter(lacks).map(Rung::as_str).collect();
     if !missing.is_empty() {
         let found = format!("this version has no executor for {}", missing.join(", "));
         return Check::warn(CHECK, found, "take them out of policy.rungs");
