@@ -16,6 +16,7 @@ mod doctor;
 mod e2e;
 mod face;
 mod first_words;
+mod flood;
 mod fuzz;
 mod hangar;
 mod log;

@@ -179,6 +179,13 @@ impl Medic {
         http::get(self.port, "/-/healthy", None).ok()
     }
 
+    /// The most memory that it had so far, in KiB.
+    pub fn memory_kib(&self) -> usize {
+        let pid = self.process.as_ref().unwrap().pid();
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        status.lines().find_map(|l| l.strip_prefix("VmHWM:")?.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+    }
+
     /// Files larger than `bytes` cannot grow any more: the store behaves as on a full disk. `None` lifts it.
     pub fn limit_file_size(&self, bytes: Option<u64>) {
         let pid = self.process.as_ref().unwrap().pid();
