@@ -13,15 +13,22 @@ need prlimit "install util-linux; the full-disk test limits the daemon's files w
 need script "install util-linux (bsdutils); a test looks at progress on a terminal with it"
 need ps "install procps"
 
-# Prometheus and Alertmanager as Debian ships them; the tests start their own, on free loopback ports.
-if ! command -v prometheus >/dev/null || ! command -v prometheus-alertmanager >/dev/null; then
-  as_root=()
+# Prometheus, Alertmanager, a supervisor and a message bus as Debian ships them; the tests start their own, on free
+# loopback ports or in directories of their own.
+debian() {
+  local as_root=()
   [ "$(id -u)" -eq 0 ] || as_root=(sudo)
-  echo "installing prometheus and prometheus-alertmanager" >&2
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends prometheus prometheus-alertmanager >&2 \
-    || { "${as_root[@]}" apt-get update >&2 && "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y \
-      --no-install-recommends prometheus prometheus-alertmanager >&2; } \
-    || fail "prometheus and prometheus-alertmanager cannot be installed"
+  echo "installing $*" >&2
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@" >&2 \
+    || { "${as_root[@]}" apt-get update >&2 \
+      && "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@" >&2; } \
+    || fail "$* cannot be installed"
+}
+if ! command -v prometheus >/dev/null || ! command -v prometheus-alertmanager >/dev/null; then
+  debian prometheus prometheus-alertmanager
+fi
+if ! command -v runsv >/dev/null || ! command -v dbus-daemon >/dev/null; then
+  debian runit dbus-daemon
 fi
 
 for version in 2.34.4 2.20.0; do

@@ -10,6 +10,7 @@
 )]
 
 mod attempt_log;
+mod broad;
 mod config;
 mod e2e;
 mod face;
