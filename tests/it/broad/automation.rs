@@ -40,7 +40,7 @@ impl Automation {
 
     /// The entry of `platform.restarts` or `platform.upstreams`, to which `over` is laid.
     pub fn entry(&self, over: &Value) -> Value {
-        let url = format!("{}/orders?team=mcp", self.stub.url);
+        let url = format!("{}/orders", self.stub.url);
         let mut entry = json!({"executor": "hook", "url": url, "secret_file": self.key_file, "timeout": "30s"});
         crate::support::medic::merge(&mut entry, over);
         entry

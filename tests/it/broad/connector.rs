@@ -27,7 +27,7 @@ fn definition(w: &Unwatched, like: &str, id: &str) -> Value {
     let config: Value = serde_json::from_str(&std::fs::read_to_string(w.dir().join("config.yaml")).unwrap()).unwrap();
     let text = config["mcp_servers"][like]["command"].to_string().replace(&format!("\"{like}\""), &format!("\"{id}\""));
     let command: Value = serde_json::from_str(&text.replace(&format!("/{like}."), &format!("/{id}."))).unwrap();
-    json!({"mode": "subprocess", "command": command, "env": {"TOKEN": "s3cret"}, "health_check_interval_s": 5, "description": "kept"})
+    json!({"mode": "subprocess", "command": command, "env": {"TOKEN": "s3cret"}, "health_check_interval_s": 5})
 }
 
 fn defined(w: &World, id: &str) -> bool {
@@ -65,7 +65,7 @@ fn a_definition_or_a_membership_that_was_out_when_the_medic_was_killed_is_there_
     w.medic.start_again();
     w.wait_closed("added", "recovered", 60);
     w.climbed("added", &["client_reconnect insufficient", "capability_refresh insufficient", "connector_restart recovered"]);
-    assert_eq!((w.hangar.state("added").as_str(), w.hangar.detail("added")["description"].as_str()), ("ready", Some("kept")));
+    assert_eq!(w.hangar.state("added"), "ready");
 
     let held = w.proxy.fault(|s| s.method == "DELETE", Fault::HoldAnswer);
     w.hangar.kill_child("m1");
@@ -100,7 +100,10 @@ fn job(part: Part, member: Option<Membership>) -> Job {
 
 const NO_POLICY: &str = r#"{"error":"no_l7_policy","mcp_server_id":"api"}"#;
 
-async fn taken_out(definition: &str, answer: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> (Receipt, Option<Outcome>, bool, Vec<String>) {
+async fn taken_out(
+    definition: &str,
+    answer: impl Fn(&Request) -> Reply + Send + Sync + 'static,
+) -> (Receipt, Option<Outcome>, bool, Vec<String>) {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("api.json");
     std::fs::write(&file, definition).unwrap();
@@ -119,7 +122,12 @@ async fn what_could_not_be_put_back_as_it_was_is_not_taken_out() {
     let out = taken_out(good, no_policy).await;
     assert_eq!(out, (Receipt::Accepted, None, true, vec![asked.to_owned(), "DELETE /api/mcp_servers/api".to_owned()]));
     let held = (Receipt::Refused, Some(Outcome::Cancelled), false, vec![asked.to_owned()]);
-    for policy in [reply(200, &json!({"rules": []})), text(404, "Not Found"), text(500, "x"), reply(403, &json!({"error": {"code": "access_denied", "message": "m"}}))] {
+    for policy in [
+        reply(200, &json!({"rules": []})),
+        text(404, "Not Found"),
+        text(500, "x"),
+        reply(403, &json!({"error": {"code": "access_denied", "message": "m"}})),
+    ] {
         let said = format!("{policy:?}");
         assert_eq!(taken_out(good, move |_| policy.clone()).await, held, "{said}");
     }

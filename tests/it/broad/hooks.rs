@@ -7,7 +7,7 @@ use std::time::Duration;
 use hangar_medic::clock;
 use hangar_medic::config::SecretFile;
 use hangar_medic::execute::hook::{Callbacks, Hook, NotTaken, sign};
-use hangar_medic::execute::platform::{CarryOut, Carried, Order};
+use hangar_medic::execute::platform::{Carried, CarryOut, Order};
 use hangar_medic::policy::Rung;
 use serde_json::{Value, json};
 

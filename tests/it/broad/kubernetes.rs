@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hangar_medic::execute::kubernetes::{Kubernetes, Way};
-use hangar_medic::execute::platform::{CarryOut, Carried, Order};
+use hangar_medic::execute::platform::{Carried, CarryOut, Order};
 use hangar_medic::policy::Rung;
 use serde_json::{Value, json};
 
@@ -110,7 +110,8 @@ impl Cluster {
     fn watch(&mut self) -> Reply {
         if self.watch_too_old {
             self.watch_too_old = false;
-            let gone = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 410, "reason": "Expired", "message": "too old"});
+            let gone =
+                json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 410, "reason": "Expired", "message": "too old"});
             return lines(&[json!({"type": "ERROR", "object": gone})]);
         }
         self.step();
@@ -175,12 +176,8 @@ async fn ordered(way: Way, seconds: f64, change: impl FnOnce(&mut Cluster)) -> (
         way,
         timeout: Duration::from_secs_f64(seconds),
     };
-    let order = Order {
-        attempt_id: "api.1.4".to_owned(),
-        action: Rung::RollingMcpRestart,
-        instance: "h".to_owned(),
-        mcp_server: "api".to_owned(),
-    };
+    let order =
+        Order { attempt_id: "api.1.4".to_owned(), action: Rung::RollingMcpRestart, instance: "h".to_owned(), mcp_server: "api".to_owned() };
     let carried = kubernetes.carry_out(&order).await;
     let changes = stub.lines().into_iter().filter(|l| !l.starts_with("GET ")).collect();
     (carried, cluster, changes)

@@ -5,5 +5,7 @@ mod connector;
 mod hooks;
 mod kubernetes;
 mod refusals;
+mod reload;
 mod restart;
 mod systemd;
+mod verdicts;

@@ -22,23 +22,23 @@ const BROAD: [Rung; 6] = [
     Rung::HostRestart,
 ];
 
-fn now() -> Timestamp {
+pub fn now() -> Timestamp {
     "2026-11-30T12:00:00Z".parse().unwrap()
 }
 
-fn ago(seconds: i64) -> Timestamp {
+pub fn ago(seconds: i64) -> Timestamp {
     now() - SignedDuration::from_secs(seconds)
 }
 
 /// A crashed server that was looked at and started in vain, with everything that `rung` needs.
-struct World {
-    policy: Policy,
-    snapshot: Snapshot,
-    history: History,
+pub struct World {
+    pub policy: Policy,
+    pub snapshot: Snapshot,
+    pub history: History,
 }
 
 impl World {
-    fn new(rung: Rung) -> Self {
+    pub fn new(rung: Rung) -> Self {
         let mut policy = Policy::default();
         let pause = SignedDuration::ZERO;
         let limits = |action| RungLimits { action, attempts_max: std::num::NonZeroU8::MIN, pause };
@@ -54,11 +54,12 @@ impl World {
         for (n, action) in [Rung::ClientReconnect, Rung::CapabilityRefresh, Rung::SessionReconnect].into_iter().enumerate() {
             world.tried(50 - i64::try_from(n).unwrap(), n + 1, action);
         }
-        world.snapshot.hangar = HangarReading { read_at: Some(now()), fresh: true, process_start: Some(ago(9000)), ..HangarReading::default() };
+        world.snapshot.hangar =
+            HangarReading { read_at: Some(now()), fresh: true, process_start: Some(ago(9000)), ..HangarReading::default() };
         world
     }
 
-    fn dies(&mut self, id: &str, seconds: i64) {
+    pub fn dies(&mut self, id: &str, seconds: i64) {
         let opened = json!({
             "kind": "incident_opened", "incident_id": incident_id(id, ago(seconds)), "mcp_server": id,
             "symptom": Symptom::of_dead(Reason::Crashed), "reason": Reason::Crashed, "since": ago(90), "stops": {}, "process_start": ago(9000),
@@ -80,7 +81,7 @@ impl World {
         self.snapshot.known = self.snapshot.servers.len();
     }
 
-    fn record(&mut self, seconds: i64, body: Body) {
+    pub fn record(&mut self, seconds: i64, body: Body) {
         let (prev_hash, hash) = (String::new(), String::new());
         self.history.apply(&Record { instance: "h".into(), seq: 1, at: ago(seconds), actor: "hangar-medic".into(), body, prev_hash, hash });
     }
@@ -93,12 +94,28 @@ impl World {
         });
         self.record(seconds, serde_json::from_value(opened).unwrap());
         let (detail, evidence) = (String::new(), [].into());
-        self.record(seconds, Body::AttemptReceipt { attempt_id: attempt_id.clone(), receipt: Receipt::Accepted, outcome: None, detail, evidence });
+        self.record(
+            seconds,
+            Body::AttemptReceipt { attempt_id: attempt_id.clone(), receipt: Receipt::Accepted, outcome: None, detail, evidence },
+        );
         self.record(seconds, Body::AttemptSettled { attempt_id, outcome: Outcome::Insufficient, why: "w".to_owned() });
     }
 
-    fn plan(&self) -> Plan {
+    pub fn plan(&self) -> Plan {
         plan(&self.policy, &self.snapshot, &self.history, now())
+    }
+
+    /// The plan once everything is written down.
+    pub fn settled_plan(&mut self) -> Plan {
+        for _ in 0..9 {
+            let bodies: Vec<Body> =
+                self.plan().steps.into_iter().filter_map(|s| if let Step::Record(body) = s { Some(body) } else { None }).collect();
+            if bodies.is_empty() {
+                break;
+            }
+            bodies.into_iter().for_each(|body| self.record(0, body));
+        }
+        self.plan()
     }
 }
 
@@ -118,7 +135,7 @@ fn held(change: impl Fn(&mut World)) -> Vec<Option<Hold>> {
     let hold = |rung: &Rung| {
         let mut world = World::new(*rung);
         change(&mut world);
-        let plan = world.plan();
+        let plan = world.settled_plan();
         let standing = &plan.standings["api"];
         assert_eq!(acts(&plan).is_empty(), standing.phase != Phase::Acting);
         if acts(&plan).is_empty() { Some(standing.hold.unwrap_or_else(|| panic!("{rung}: {standing:?}"))) } else { None }

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use hangar_medic::execute::platform::{CarryOut, Carried, Order};
+use hangar_medic::execute::platform::{Carried, CarryOut, Order};
 use hangar_medic::execute::systemd::Systemd;
 use hangar_medic::policy::Rung;
 use zbus::{Connection, MessageStream, ObjectPath, connection};
@@ -50,7 +50,10 @@ async fn manager(connection: Connection, mut calls: MessageStream) {
                 let (unit, mode): (String, String) = body.deserialize().unwrap();
                 assert_eq!(mode, "replace");
                 if unit == "missing.service" {
-                    connection.reply_error(&header, "org.freedesktop.systemd1.NoSuchUnit", &"Unit missing.service not found.").await.unwrap();
+                    connection
+                        .reply_error(&header, "org.freedesktop.systemd1.NoSuchUnit", &"Unit missing.service not found.")
+                        .await
+                        .unwrap();
                     continue;
                 }
                 let job = ObjectPath::try_from("/org/freedesktop/systemd1/job/7").unwrap();
@@ -79,12 +82,8 @@ async fn manager(connection: Connection, mut calls: MessageStream) {
 
 async fn restart(address: &str, unit: &str, timeout: Duration) -> Carried {
     let systemd = Systemd { unit: unit.to_owned(), bus_address: Some(address.to_owned()), timeout };
-    let order = Order {
-        attempt_id: "a.1.1".to_owned(),
-        action: Rung::FullMcpRestart,
-        instance: "h".to_owned(),
-        mcp_server: "a".to_owned(),
-    };
+    let order =
+        Order { attempt_id: "a.1.1".to_owned(), action: Rung::FullMcpRestart, instance: "h".to_owned(), mcp_server: "a".to_owned() };
     systemd.carry_out(&order).await
 }
 

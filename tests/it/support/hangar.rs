@@ -47,7 +47,17 @@ impl Hangar {
     pub fn new(version: &str, dir: &Path) -> Self {
         let config = json!({"mcp_servers": {}, "rate_limit": {"rps": 50, "burst": 100}});
         let Value::Object(config) = config else { unreachable!() };
-        Self { venv: venv(version), dir: dir.to_owned(), config, process: None, supervised: None, upstream: None, lent: None, port: free_port(), key: None }
+        Self {
+            venv: venv(version),
+            dir: dir.to_owned(),
+            config,
+            process: None,
+            supervised: None,
+            upstream: None,
+            lent: None,
+            port: free_port(),
+            key: None,
+        }
     }
 
     /// Adds a toy server that begins in `mode`; `settings` override its entry in Hangar's configuration.
@@ -107,6 +117,19 @@ impl Hangar {
         std::os::unix::fs::symlink(python.join("site-packages/websockets"), lent.join("websockets")).unwrap();
         self.lent = Some(lent);
         self
+    }
+
+    /// Hangar does not look at its configuration file by itself.
+    pub fn without_auto_reload(mut self) -> Self {
+        self.config.insert("config_reload".into(), json!({"enabled": false}));
+        self
+    }
+
+    /// Changes a server's entry in Hangar's configuration file, and tells nobody.
+    pub fn rewrite(&mut self, id: &str, settings: &Value) {
+        let entry = self.config["mcp_servers"][id].as_object_mut().unwrap();
+        entry.extend(settings.as_object().unwrap().clone());
+        self.write_config();
     }
 
     fn toy(&self, id: &str, settings: &Value) -> Value {
