@@ -28,7 +28,7 @@ pub use hear::Signal;
 pub use log_position::log_checkpoint;
 pub use records::tell;
 pub use share::{Live, Share};
-pub use version::blind_spots;
+pub use version::{FIRST_SUPPORTED, FIRST_WITH_DEAD_BLOCK, blind_spots};
 
 use crate::attempt_log::{AttemptLog, Checkpoints, LogError};
 use crate::clock;
@@ -51,6 +51,8 @@ use log_position::Position;
 pub const ACTOR: &str = "hangar-medic";
 /// Where the engine remembers when each server was last seen dead.
 const SEEN_DEAD: &str = "seen_dead";
+/// Written over and over while the log refuses, to see when it no longer does.
+const WRITE_PROBE: &str = "write_probe";
 const SEEN_DEAD_EVERY: SignedDuration = SignedDuration::from_secs(30);
 /// Bookkeeping comes to rest within a few rounds; more is a fault of the planner, and then nothing acts.
 const ROUNDS_MAX: usize = 64;
@@ -106,6 +108,7 @@ pub struct Engine {
     /// Bodies that must be appended before anything else happens; an attempt stays in `running` until its receipt is in.
     pending: VecDeque<(Vec<Body>, Option<String>)>,
     log_unwritable: bool,
+    write_probed: Option<Instant>,
     /// Servers whose incidents wait for the attempt log.
     unwritten: BTreeSet<String>,
     draining: bool,
@@ -163,6 +166,7 @@ impl Engine {
             running: BTreeSet::new(),
             pending: VecDeque::new(),
             log_unwritable: false,
+            write_probed: None,
             unwritten: BTreeSet::new(),
             draining: false,
             tasks: JoinSet::new(),
@@ -254,6 +258,7 @@ impl Engine {
     async fn turn(&mut self) -> Option<Timestamp> {
         self.compare_clocks();
         self.read_what_is_due();
+        self.probe_the_log().await;
         if !self.flush().await || !self.log_caught_up {
             self.publish(&Plan::default(), &self.snapshot(clock::now()));
             return None;
@@ -295,7 +300,7 @@ impl Engine {
         self.clocks = (instant, wall);
         if drift.abs() > CLOCK_STEP {
             tracing::warn!(event = "clock_stepped", seconds = drift.as_secs_f64(), "the wall clock stepped: everything is read again");
-            self.board.clock_stepped();
+            self.board.clock_stepped(drift, wall);
             self.next_poll = instant;
         }
     }
@@ -496,7 +501,8 @@ impl Engine {
     fn complain(&mut self, kind: ReadKind, error: &CallError) {
         let text = error.to_string();
         if self.complaints.get(&kind) != Some(&text) {
-            tracing::warn!(error = text, read = kind.as_str(), "Hangar cannot be read: its state is unknown until it can");
+            let advice = error.fault.advice(self.parts.client.has_key());
+            tracing::warn!(error = text, read = kind.as_str(), advice, "Hangar cannot be read: its state is unknown until it can");
             self.complaints.insert(kind, text);
         }
     }
@@ -591,6 +597,19 @@ impl Engine {
             }
         }
         true
+    }
+
+    /// While the log is held unwritable nothing is planned that would be written: something must ask whether it still is.
+    async fn probe_the_log(&mut self) {
+        let due = self.write_probed.is_none_or(|at| at.elapsed() >= LOG_RETRY);
+        if !self.log_unwritable || !self.pending.is_empty() || !due {
+            return;
+        }
+        self.write_probed = Some(Instant::now());
+        self.log_unwritable = self.parts.checkpoints.put(WRITE_PROBE, json!(clock::now())).await.is_err();
+        if !self.log_unwritable {
+            tracing::info!("the attempt log can be written again");
+        }
     }
 
     async fn append(&mut self, bodies: Vec<Body>) -> bool {
