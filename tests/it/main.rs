@@ -10,6 +10,7 @@
 )]
 
 mod attempt_log;
+mod broad;
 mod config;
 mod crash;
 mod doctor;
