@@ -5,10 +5,14 @@
 
 mod chain;
 mod derive;
+mod driver;
 mod error;
 mod files;
+mod migrate;
+mod postgres;
 mod sql;
 mod sqlite;
+mod tables;
 
 use std::collections::BTreeMap;
 
@@ -19,7 +23,8 @@ use serde_json::Value;
 use crate::policy::{Attempt, Body, Closed, History, Incident, Outcome, Policy, Reason, Record, Rung};
 
 pub use chain::{Fault, FaultKind, GENESIS, VerifyReport, hash_of, verify_export};
-pub use error::LogError;
+pub use error::{LogError, Place};
+pub use postgres::Shared;
 pub use sqlite::Store;
 
 /// The last record of a chain. Kept elsewhere, it later proves that nothing was taken off the end.
@@ -72,6 +77,9 @@ pub struct Cut {
 
 /// The chain of one instance.
 pub trait AttemptLog: Send + Sync {
+    /// Where it is, without credentials.
+    fn place(&self) -> String;
+
     /// Appends in one transaction, durable when this returns: all of `bodies` or none. A dropped future appends all or none.
     ///
     /// `at` is kept to the microsecond. After `LogError::Unwritable` a later try may succeed.

@@ -211,6 +211,9 @@ impl Checks {
                 self.fault(format!("{section}.{key}"), text);
             }
         }
+        for (key, text) in raw.storage.postgres.faults() {
+            self.fault(format!("storage.postgres.{key}"), text);
+        }
         if fs::metadata(&raw.storage.path).is_ok_and(|m| !m.is_dir()) {
             self.fault("storage.path", format!("{} is not a directory", raw.storage.path.display()));
         }
@@ -240,7 +243,7 @@ fn doubts(config: &Config) -> Vec<String> {
 /// Whether it is doubtful, the setting, and why.
 pub(super) type Doubt = (bool, &'static str, String);
 
-fn hangar_doubts(config: &Config) -> [Doubt; 5] {
+fn hangar_doubts(config: &Config) -> [Doubt; 6] {
     let Config { hangar: h, .. } = config;
     let host = h.url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     let loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
@@ -271,6 +274,11 @@ fn hangar_doubts(config: &Config) -> [Doubt; 5] {
             h.events == Events::On && h.log_file.is_some(),
             "hangar.events",
             "an open event stream makes Hangar exit 1 on SIGTERM, and the log tells more".to_owned(),
+        ),
+        (
+            config.storage.postgres.open_to_others(),
+            "storage.postgres",
+            "on another machine without sslmode=verify-full: somebody in between could answer in its place".to_owned(),
         ),
     ]
 }
