@@ -4,6 +4,7 @@ pub mod hangar;
 pub mod http;
 pub mod medic;
 pub mod monitoring;
+pub mod postgres;
 pub mod process;
 pub mod proxy;
 pub mod world;
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 
 pub use hangar::{Hangar, V2_20, V2_34};
 pub use medic::Medic;
+pub use postgres::Postgres;
 pub use proxy::{Fault, Proxy, Seen};
 
 /// How often a wait looks again.
