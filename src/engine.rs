@@ -3,6 +3,7 @@
 mod commands;
 mod fusion;
 mod hear;
+mod log_position;
 mod records;
 mod share;
 mod version;
@@ -12,6 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, mpsc};
@@ -19,9 +21,10 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub use commands::{Command, CommandError, Held, Reply, Resume};
+pub use commands::{Asker, Command, CommandError, Held, Reply, Resume};
 pub use fusion::Said;
 pub use hear::Signal;
+pub use log_position::log_checkpoint;
 pub use records::tell;
 pub use share::{Live, Share};
 pub use version::blind_spots;
@@ -41,6 +44,7 @@ use crate::policy::{
 };
 
 use fusion::Disagreements;
+use log_position::Position;
 
 /// Who acts, in the attempt log.
 pub const ACTOR: &str = "hangar-medic";
@@ -83,7 +87,9 @@ pub struct Parts {
     pub checkpoints: Arc<dyn Checkpoints>,
     pub metrics: Arc<Metrics>,
     pub live: Arc<Share>,
-    /// Hangar's log, where one is read: its first news are waited for.
+    /// Names Hangar's log, where one is read: its first news are waited for.
+    pub log_source: Option<String>,
+    /// The same, where it is a file.
     pub log_file: Option<PathBuf>,
     /// Where Alertmanager is asked: see [`Board::asking_alertmanager`].
     pub alertmanager: Option<(Unasked, SignedDuration)>,
@@ -120,6 +126,7 @@ pub struct Engine {
     /// The two clocks, when they were last compared.
     clocks: (Instant, Timestamp),
     log_counts: TailCounts,
+    log_position: Position,
     log_trouble: Option<String>,
     seen_dead_saved: Option<Timestamp>,
     /// What each kind of read was last complained of for.
@@ -145,7 +152,7 @@ impl Engine {
         if let Some((unasked, stale_after)) = parts.alertmanager {
             board = board.asking_alertmanager(unasked, stale_after);
         }
-        let log_caught_up = parts.log_file.is_none();
+        let log_caught_up = parts.log_source.is_none();
         Ok(Self {
             parts,
             board,
@@ -170,6 +177,7 @@ impl Engine {
             log_caught_up,
             clocks: (Instant::now(), clock::now()),
             log_counts: TailCounts::default(),
+            log_position: Position::default(),
             log_trouble: None,
             seen_dead_saved: None,
             complaints: BTreeMap::new(),
@@ -204,16 +212,22 @@ impl Engine {
                 tracing::warn!(running = self.running.len(), "leaving attempts open: the next process settles them");
                 return Ok(());
             }
+            // Asked every time, so that no flood of signals keeps it waiting.
+            if wake.notified().now_or_never().is_some() {
+                self.want_list();
+            }
             let sleep = tokio::time::sleep_until(self.next_wake(wake_at, drain_until, log_first));
+            // In order and not by lot: the same things heard at the same times lead to the same deeds.
             tokio::select! {
+                biased;
                 () = stop.cancelled(), if !self.draining => {
                     self.draining = true;
                     drain_until = Some(Instant::now() + DRAIN_MAX);
                     tracing::info!(running = self.running.len(), "shutting down: no new action");
                 }
-                () = wake.notified() => self.want_list(),
-                Some(signal) = signals.recv() => self.hear(signal).await,
                 Some(brought) = self.tasks.join_next() => self.take(brought?),
+                Some(signal) = signals.recv() => self.hear(signal).await,
+                () = wake.notified() => self.want_list(),
                 () = sleep => {}
             }
         }
@@ -251,6 +265,7 @@ impl Engine {
                 plan.steps.iter().filter_map(|s| if let Step::Record(body) = s { Some(body.clone()) } else { None }).collect();
             if records.is_empty() {
                 self.remember_dead(&snapshot, now).await;
+                self.remember_log().await;
                 let wake_at = self.carry_out(&plan).await;
                 let look_again = self.disagreements.look(&snapshot, &self.history, &self.parts.metrics, now);
                 self.publish(&plan, &snapshot);
@@ -443,7 +458,7 @@ impl Engine {
                 if self.board.metrics(&self.parts.policy, now, reading) {
                     tracing::warn!("Hangar restarted: every server reads cold now");
                 }
-                self.version.tell(self.board.version(), self.parts.log_file.is_some());
+                self.version.tell(self.board.version(), self.parts.log_source.is_some());
                 if std::mem::take(&mut self.list_owed) {
                     self.want_list();
                 }
@@ -542,7 +557,8 @@ impl Engine {
                 }
                 None => {
                     evidence.insert("undeclared_tools".to_owned(), Value::Null);
-                    let note = "no log of Hangar is read (hangar.log_file): the names of undeclared tools are told only there";
+                    let note =
+                        "no log of Hangar is read (hangar.log_file, hangar.log_journal): the names of undeclared tools are told only there";
                     evidence.insert("undeclared_tools_note".to_owned(), json!(note));
                 }
             }
@@ -622,6 +638,8 @@ impl Engine {
         self.tell_standings(plan);
         self.parts.metrics.set_attempt_log_writable(!self.log_unwritable);
         self.parts.metrics.set_storm(plan.storm);
+        let owners = &self.parts.policy.owners;
+        self.parts.metrics.set_owners(self.board.known_ids().filter_map(|id| Some((id, owners.of(id)?))));
         let live = Live::new(plan, snapshot, &self.history, &self.board, self.disagreements.shown()).unwritable(
             self.log_unwritable,
             &self.unwritten,

@@ -10,7 +10,7 @@ use clap::Parser;
 use hangar_medic::attempt_log::{AttemptLog, Store};
 use hangar_medic::cli::args::{AttemptsCommand, INVALID, IncidentState, IncidentsCommand, LadderArgs, McpArgs, OK, RunArgs};
 use hangar_medic::cli::client::Medic;
-use hangar_medic::cli::{Cli, Command, attempts, break_glass, check_config, classify, incidents, ladder, mcp, playbook};
+use hangar_medic::cli::{Cli, Command, attempts, brakes, break_glass, check_config, classify, incidents, ladder, mcp, playbook};
 use hangar_medic::{config, policy, run, telemetry};
 
 /// Few threads: one runs the engine, the other the server.
@@ -46,7 +46,10 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Assess(args) => return Ok(playbook::run_assess(&args, &mut out, &mut std::io::stderr().lock())?),
         Command::RecoveryMetrics(args) => return Ok(playbook::run_recovery_metrics(&args, &mut out, &mut std::io::stderr().lock())?),
         Command::BreakGlass(args) => return block_on(break_glass::run(&args, &mut out))?,
-        Command::Resume(args) => return block_on(break_glass::resume(&args, &mut out))?,
+        Command::Approve(args) => return block_on(brakes::approve(&args, &mut out))?,
+        Command::Hold(args) => return block_on(brakes::hold(&args, &mut out))?,
+        Command::Pause(args) => return block_on(brakes::pause(&args, &mut out))?,
+        Command::Resume(args) => return block_on(brakes::resume(&args, &mut out))?,
         Command::Mcp(args) => return serve_mcp(&args),
         Command::Incidents(command) => block_on(print_incidents(command, &mut out))??,
         Command::Attempts(command) => return block_on(attempts_command(command, &mut out))?,
@@ -99,7 +102,7 @@ fn policy_of(file: Option<&Path>) -> anyhow::Result<Option<policy::Policy>> {
 
 fn print_ladder(args: &LadderArgs, out: &mut dyn Write) -> anyhow::Result<u8> {
     let Some(policy) = policy_of(args.config_file.as_deref())? else { return Ok(INVALID) };
-    ladder::print_ladder(out, &policy::ladder_document(|rung| policy.rung(rung).is_some()), args.format.format)?;
+    ladder::print_ladder(out, &policy::ladder_document(|rung| policy.why_not(rung)), args.format.format)?;
     Ok(OK)
 }
 

@@ -1,9 +1,10 @@
 //! Every exported metric: one struct, registered once, all label values present at zero from the start.
 //!
-//! No label comes from outside but `mcp_server`, and only on `server_dead`.
+//! No label comes from outside but `mcp_server`, and only on what is said of one server, and the configured `owner`.
 
 mod family;
 mod groups;
+mod servers;
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -12,33 +13,16 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use prometheus::{IntCounter, Registry, TextEncoder};
 
-use crate::policy::{Closed, GlassEvent, Hold, Mode, Outcome, Phase, Reason, RecoveryFold, RecoveryMetrics, Rung, Source};
+use crate::policy::words;
+use crate::policy::{ApprovalEvent, Closed, GlassEvent, Hold, Mode, Outcome, Phase, Reason, RecoveryFold, RecoveryMetrics, Rung, Source};
 use family::Registrar;
 use groups::{Daemon, Incidents, Recovery, Sources};
+pub use servers::ServerAttempt;
+use servers::Servers;
 
-/// Declares a closed set of label values.
-macro_rules! label_values {
-    ($(#[$meta:meta])* pub enum $name:ident { $($(#[$vmeta:meta])* $variant:ident = $word:literal,)+ }) => {
-        $(#[$meta])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum $name { $($(#[$vmeta])* $variant,)+ }
-
-        impl $name {
-            /// Every value, in declaration order.
-            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
-
-            /// The label's value.
-            #[must_use]
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $word,)+ }
-            }
-        }
-    };
-}
-
-label_values! {
+words! {
     /// What was read from Hangar.
-    pub enum ReadKind {
+    pub enum ReadKind as "read" {
         Metrics = "metrics",
         Live = "live",
         System = "system",
@@ -51,9 +35,9 @@ label_values! {
     }
 }
 
-label_values! {
+words! {
     /// What came of a read.
-    pub enum ReadResult {
+    pub enum ReadResult as "result of a read" {
         Ok = "ok",
         NotFound = "not_found",
         /// 401, or our address is locked out.
@@ -97,6 +81,7 @@ pub struct Metrics {
     incidents: Incidents,
     sources: Sources,
     daemon: Daemon,
+    servers: Servers,
 }
 
 impl Metrics {
@@ -106,12 +91,15 @@ impl Metrics {
     /// A name is taken in this registry, or a bug in this file.
     pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         let r = Registrar(registry);
+        let daemon = Daemon::register(&r)?;
+        daemon.tls_ok.set(1);
         Ok(Self {
             registry: registry.clone(),
             recovery: Recovery::register(&r)?,
             incidents: Incidents::register(&r)?,
             sources: Sources::register(&r)?,
-            daemon: Daemon::register(&r)?,
+            daemon,
+            servers: Servers::register(&r)?,
         })
     }
 
@@ -161,6 +149,17 @@ impl Metrics {
     /// Something happened around break-glass.
     pub fn break_glass(&self, event: GlassEvent) {
         self.recovery.break_glass.with(&event, IntCounter::inc);
+    }
+
+    /// Something happened around approvals.
+    pub fn approval(&self, event: ApprovalEvent) {
+        self.recovery.approvals.with(&event, IntCounter::inc);
+    }
+
+    /// Which pauses stand: of everything, and of how many servers.
+    pub fn set_pauses(&self, all: bool, servers: usize) {
+        self.incidents.pauses.with(&"all", |g| g.set(i64::from(all)));
+        self.incidents.pauses.with(&"server", |g| g.set(whole(servers)));
     }
 
     /// A restart request was judged.
@@ -315,6 +314,11 @@ impl Metrics {
     /// A configuration could not be loaded; the one before stays in use.
     pub fn config_refused(&self) {
         self.daemon.config_ok.set(0);
+    }
+
+    /// The certificate files of our own address changed; whether they are in use now.
+    pub fn tls_loaded(&self, in_use: bool) {
+        self.daemon.tls_ok.set(i64::from(in_use));
     }
 
     /// The mode in use.

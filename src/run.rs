@@ -17,13 +17,13 @@ use crate::attempt_log::{AttemptLog, Checkpoints, LogError, Store};
 use crate::cli::assess::break_glass_authorised;
 use crate::clock;
 use crate::config::Config;
-use crate::engine::{ACTOR, Command, Engine, Parts, Share, Signal};
+use crate::engine::{ACTOR, Command, Engine, Parts, Share, Signal, log_checkpoint};
 use crate::execute::hangar::Executor;
 use crate::hangar::{AuthMemory, HangarClient, MemoryError, Settings};
 use crate::jitter::Jitter;
 use crate::metrics::{Metrics, Seed};
-use crate::observe::log::InputFormat;
 use crate::observe::log::tail::follow;
+use crate::observe::log::{Checkpoint, InputFormat, journal};
 use crate::observe::prometheus::{self as prom, PrometheusSource};
 use crate::observe::{events, processes, silences};
 use crate::policy::State;
@@ -50,7 +50,11 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     let principals = Principals::new(&config.web.principals, config.policy.matrix.clone());
     let shared = Shared::with_principals(Arc::clone(&metrics), principals);
     shared.set_webhook_access(config.web.webhook.clone());
-    let bound = server::bind(&config.web.listen_address.to_string(), false).await?;
+    if let Some(name) = config.web.webhook_certificate.clone() {
+        shared.set_webhook_certificate(name);
+    }
+    let tls = config.web.tls.as_ref().map(server::Tls::load).transpose()?;
+    let bound = server::bind(&config.web.listen_address.to_string(), false).await?.with_tls(tls);
     tracing::info!(event = "listening", address = %bound.address(), version = env!("CARGO_PKG_VERSION"));
 
     let mut supervisor = Supervisor::new();
@@ -110,16 +114,24 @@ async fn daemon(
         checkpoints: Arc::clone(&store) as Arc<dyn Checkpoints>,
         metrics: Arc::clone(&metrics),
         live: Arc::clone(&live),
+        log_source: log_source(config),
         log_file: config.hangar.log_file.clone(),
         alertmanager: config.alertmanager.url.as_ref().map(|_| (config.alertmanager.on_unreachable, silences_stale_after(config))),
     };
     let engine = Engine::new(parts).await?;
+    let log_from = match log_source(config) {
+        Some(source) => log_checkpoint(&*store, &source).await?,
+        None => None,
+    };
     let log = Arc::clone(&store) as Arc<dyn AttemptLog>;
     let views = DaemonViews::new(config, log, Arc::clone(&live), metrics, Arc::clone(&client), Arc::clone(&wake));
     shared.set_views(Arc::new(views));
     shared.set_operations(Arc::new(ThroughEngine(signals.clone())));
 
-    watch_hangar(supervisor, config, client, &live, &signals)?;
+    // Whoever restarts Hangar gets a clone and pauses it meanwhile.
+    let events_gate = events::Gate::new();
+    watch_hangar(supervisor, config, client, events_gate, &live, &signals)?;
+    watch_log(supervisor, config, log_from, &signals)?;
     watch_others(supervisor, config, &signals)?;
     supervisor.task("ready", become_ready(live, shared, stop.clone()));
     supervisor.task("retention", retain(store, config.storage.retention, signals, stop.clone()));
@@ -127,11 +139,12 @@ async fn daemon(
     Ok(())
 }
 
-/// Hangar's log, or what stands in for it.
+/// Hangar's events, and the ends of its processes.
 fn watch_hangar(
     supervisor: &mut Supervisor,
     config: &Config,
     client: Arc<HangarClient>,
+    gate: events::Gate,
     live: &Arc<Share>,
     signals: &mpsc::Sender<Signal>,
 ) -> anyhow::Result<()> {
@@ -139,7 +152,7 @@ fn watch_hangar(
     if config.hangar.hears_events() {
         let (to_engine, stopped) = (signals.clone(), stop.clone());
         supervisor.task("events", async move {
-            events::follow(client, Jitter::new(), to_engine, stopped.clone()).await;
+            events::follow(client, Jitter::new(), gate, to_engine, stopped.clone()).await;
             until(&stopped).await
         });
         let (live, to_engine, stopped) = (Arc::clone(live), signals.clone(), stop.clone());
@@ -149,16 +162,33 @@ fn watch_hangar(
             until(&stopped).await
         });
     }
+    Ok(())
+}
+
+/// Hangar's log, where one is read.
+fn watch_log(supervisor: &mut Supervisor, config: &Config, from: Option<Checkpoint>, signals: &mpsc::Sender<Signal>) -> anyhow::Result<()> {
+    let (signals, stop) = (signals.clone(), supervisor.stop());
     if let Some(path) = &config.hangar.log_file {
-        let (follower, updates) = follow(path, InputFormat::Auto, None, LOG_INTERVAL).context("Hangar's log cannot be followed")?;
-        let (signals, stop) = (signals.clone(), stop.clone());
+        let (follower, updates) = follow(path, InputFormat::Auto, from, LOG_INTERVAL).context("Hangar's log cannot be followed")?;
         supervisor.task("log", async move {
             pass_on(updates, &signals, &stop).await;
             drop(follower);
             Ok::<(), anyhow::Error>(())
         });
+    } else if let Some(unit) = &config.hangar.log_journal {
+        let settings = journal::Settings::unit(unit);
+        supervisor.task("log", async move {
+            journal::follow(settings, from, Jitter::new(), signals, stop.clone()).await;
+            until(&stop).await
+        });
     }
     Ok(())
+}
+
+/// Names the log that is read: a position in one says nothing about another.
+fn log_source(config: &Config) -> Option<String> {
+    let file = config.hangar.log_file.as_ref().map(|path| format!("file {}", path.display()));
+    file.or_else(|| config.hangar.log_journal.as_ref().map(|unit| format!("journal {unit}")))
 }
 
 /// Prometheus and Alertmanager, where they are configured.
@@ -225,7 +255,7 @@ async fn pass_on(mut updates: mpsc::Receiver<crate::observe::log::tail::Update>,
         tokio::select! {
             () = stop.cancelled() => return,
             update = updates.recv() => match update {
-                Some(update) => if signals.send(Signal::Log(Box::new(update))).await.is_err() { return },
+                Some(update) => if signals.send(update.into()).await.is_err() { return },
                 None => return,
             },
         }

@@ -30,6 +30,12 @@ done
 # The MCP client that talks to `hangar-medic mcp`.
 package_venv mcp 2.3.0 >/dev/null
 mkdir -p "$VENVS"
+# Grafana's types, which judge the dashboards.
+need npm "install Node.js 20 or later with npm"
+if ! [ -e "$VENVS/npm-grafana/node_modules/@grafana/schema" ] || ! [ -e "$VENVS/npm-grafana/node_modules/typescript" ]; then
+  echo "installing @grafana/schema and typescript" >&2
+  npm install --prefix "$VENVS/npm-grafana" --silent --no-audit --no-fund --ignore-scripts @grafana/schema@13.2.3 typescript@5 >&2
+fi
 HANGAR_MEDIC_TEST_VENVS="$(cd "$VENVS" && pwd)"
 export HANGAR_MEDIC_TEST_VENVS
 

@@ -116,8 +116,11 @@ impl LogError {
 
     fn damage(place: &Place, source: sqlx::Error) -> Result<Self, sqlx::Error> {
         let what = match (sqlite_code(&source), postgres_code(&source).as_deref()) {
+            (Some(1), _) if source.to_string().contains("no such table") => "its tables are gone",
             (Some(11), _) => "its pages do not fit together",
             (Some(26), _) => "it is not a SQLite file",
+            // undefined_table
+            (_, Some("42P01")) => "its tables are gone",
             // data_corrupted, index_corrupted
             (_, Some("XX001" | "XX002")) => "its pages do not fit together",
             _ => return Err(source),

@@ -88,7 +88,7 @@ impl Remembered {
         self.file.seek(SeekFrom::Start(0)).ok()?;
         let mut text = String::new();
         Read::by_ref(&mut self.file).take(4096).read_to_string(&mut text).ok()?;
-        parse(&text, instance)
+        parse(&text).filter(|(of, _)| *of == instance).map(|(_, head)| head)
     }
 
     /// Not synced, and a failure is no failure of the append: an older head is only weaker, never wrong.
@@ -100,14 +100,15 @@ impl Remembered {
     }
 }
 
-/// For readers beside the daemon.
-pub(super) fn remembered(dir: &Path, instance: &str) -> Option<Head> {
-    parse(&std::fs::read_to_string(dir.join("medic.head")).ok()?, instance)
+/// For readers beside the daemon: whose chain was written to last, and its head.
+pub(super) fn remembered(dir: &Path) -> Option<(String, Head)> {
+    let mut text = String::new();
+    File::open(dir.join("medic.head")).ok()?.take(4096).read_to_string(&mut text).ok()?;
+    parse(&text).map(|(of, head)| (of.to_owned(), head))
 }
 
-fn parse(text: &str, instance: &str) -> Option<Head> {
+fn parse(text: &str) -> Option<(&str, Head)> {
     let (seq, rest) = text.strip_suffix('\n')?.split_once(' ')?;
-    let (hash, of) = rest.split_once(' ')?;
-    (of == instance && hash.len() == 64).then_some(())?;
-    Some(Head { seq: seq.parse().ok()?, hash: hash.to_owned() })
+    let (hash, of) = rest.split_once(' ').filter(|(hash, _)| hash.len() == 64)?;
+    Some((of, Head { seq: seq.parse().ok()?, hash: hash.to_owned() }))
 }

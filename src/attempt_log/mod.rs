@@ -8,6 +8,7 @@ mod derive;
 mod driver;
 mod error;
 mod files;
+pub mod fleet;
 mod migrate;
 mod postgres;
 mod sql;
@@ -77,9 +78,6 @@ pub struct Cut {
 
 /// The chain of one instance.
 pub trait AttemptLog: Send + Sync {
-    /// Where it is, without credentials.
-    fn place(&self) -> String;
-
     /// Appends in one transaction, durable when this returns: all of `bodies` or none. A dropped future appends all or none.
     ///
     /// `at` is kept to the microsecond. After `LogError::Unwritable` a later try may succeed.

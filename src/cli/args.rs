@@ -6,6 +6,7 @@ use std::str::FromStr;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use super::brakes::{ApproveArgs, HoldArgs, PauseArgs, ResumeArgs};
 use crate::attempt_log::Head;
 use crate::config::{LogFormat, LogLevel, Overrides};
 use crate::policy::{Mode, Rung, Symptom};
@@ -55,7 +56,13 @@ pub enum Command {
     RecoveryMetrics(RecoveryMetricsArgs),
     /// Ask a running daemon for break-glass: one action on one target, once, for a short time
     BreakGlass(BreakGlassArgs),
-    /// End the hold of a server that was stopped deliberately, at a running daemon
+    /// Approve one action of an incident, for the evidence that was looked at
+    Approve(ApproveArgs),
+    /// Hold a server: nothing is done to it until a person resumes it
+    Hold(HoldArgs),
+    /// Pause everything, or one server, for a time
+    Pause(PauseArgs),
+    /// End what a person holds: a server's hold order and pause, or the pause of everything
     Resume(ResumeArgs),
     /// Answer an agent's questions as an MCP server over stdio
     Mcp(McpArgs),
@@ -254,24 +261,6 @@ pub struct BreakGlassArgs {
     /// How long the grant lasts, at most 15m
     #[arg(long = "duration", value_name = "DURATION", default_value = "10m")]
     pub duration: String,
-    /// File with the bearer token of a principal
-    #[arg(long = "token-file", value_name = "FILE")]
-    pub token_file: PathBuf,
-    #[command(flatten)]
-    pub daemon: DaemonArgs,
-    #[command(flatten)]
-    pub format: FormatArgs,
-}
-
-/// `resume`.
-#[derive(Debug, Args)]
-pub struct ResumeArgs {
-    /// The server's id
-    #[arg(value_name = "SERVER")]
-    pub server: String,
-    /// Why, for whoever reads the record
-    #[arg(long = "reason", value_name = "TEXT")]
-    pub reason: String,
     /// File with the bearer token of a principal
     #[arg(long = "token-file", value_name = "FILE")]
     pub token_file: PathBuf,

@@ -1,11 +1,11 @@
-//! `hangar-medic break-glass` and `resume`: changes that a running daemon is asked for.
+//! `hangar-medic break-glass`: a grant that a running daemon is asked for.
 
 use std::io::{self, Write};
 
 use anyhow::bail;
 use serde_json::{Value, json};
 
-use super::args::{BreakGlassArgs, OK, REFUSED, ResumeArgs};
+use super::args::{BreakGlassArgs, OK, REFUSED};
 use super::client::Medic;
 use super::table::visible;
 use super::{Format, print_json};
@@ -20,20 +20,6 @@ pub async fn run(args: &BreakGlassArgs, out: &mut dyn Write) -> anyhow::Result<u
     }
     print_grant(out, &said, args.format.format)?;
     Ok(if said.get("granted") == Some(&Value::Bool(true)) { OK } else { REFUSED })
-}
-
-/// Ends a hold order. Returns the exit code: 0 done.
-pub async fn resume(args: &ResumeArgs, out: &mut dyn Write) -> anyhow::Result<u8> {
-    let medic = Medic::with_token_file(&args.daemon.medic_url, &args.token_file)?;
-    let (status, said) = medic.post(&format!("/api/v1/servers/{}/resume", args.server), &json!({"reason": args.reason})).await?;
-    if !status.is_success() {
-        bail!("{} answered {status}: {}", args.daemon.medic_url, message(&said));
-    }
-    match args.format.format {
-        Format::Json => print_json(out, &said)?,
-        Format::Table => writeln!(out, "{} is no longer held", visible(&args.server))?,
-    }
-    Ok(OK)
 }
 
 fn message(said: &Value) -> String {

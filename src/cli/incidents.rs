@@ -72,6 +72,15 @@ pub fn print_incident(out: &mut dyn Write, incident: &IncidentView, tried: &[Att
     for (name, value) in i.evidence.iter().flatten() {
         writeln!(out, "evidence    {}: {}", visible(name), visible(&value.to_string()))?;
     }
+    if let Some(approval) = &i.approval {
+        let approved = approval.approved.as_ref();
+        let approved = approved.map_or_else(none, |a| format!("by {} ({}) until {}", a.principal, a.role, time(Some(a.expires_at))));
+        writeln!(out, "approvable  {}, for evidence {}", approval.action, visible(&approval.evidence_sha256))?;
+        for (name, value) in &approval.evidence {
+            writeln!(out, "            {}: {}", visible(name), visible(&value.to_string()))?;
+        }
+        writeln!(out, "approved    {}", visible(&approved))?;
+    }
     writeln!(out)?;
     attempts::print_attempts(out, tried, format)
 }

@@ -38,7 +38,7 @@ mod tests {
     #[test]
     fn the_ladder_reads_as_a_table_and_as_the_document() {
         let policy = Policy::default();
-        let document = ladder_document(|rung| policy.rung(rung).is_some());
+        let document = ladder_document(|rung| policy.why_not(rung));
         let print = |format| {
             let mut out = Vec::new();
             print_ladder(&mut out, &document, format).unwrap();

@@ -110,7 +110,7 @@ impl Playbook {
         match tool {
             "ladder" => match &self.medic {
                 Some(medic) => Ok(medic.get_json("/api/v1/ladder", &[]).await?),
-                None => answer(&ladder_document(|rung| self.policy.rung(rung).is_some())),
+                None => answer(&ladder_document(|rung| self.policy.why_not(rung))),
             },
             "recommend_actions" => Self::recommend(&arguments),
             "assess_escalation" => self.assess(&arguments),

@@ -4,6 +4,7 @@ pub mod args;
 pub mod assess;
 pub mod attempt_input;
 pub mod attempts;
+pub mod brakes;
 pub mod break_glass;
 pub mod check_config;
 pub mod classify;

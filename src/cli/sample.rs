@@ -84,6 +84,7 @@ pub(crate) fn story(closed: bool) -> (IncidentView, Vec<AttemptView>) {
         until: Some(at(14)),
         why: "the pause after session_reconnect".into(),
         next_retry_at: None,
+        approval: None,
     };
     (IncidentView::new(incident, Some(&standing)), incident.attempts.iter().map(AttemptView::from).collect())
 }

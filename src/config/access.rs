@@ -67,6 +67,58 @@ impl HttpAccess {
     }
 }
 
+/// The files of TLS on our own address, PEM; read again when they change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WebTls {
+    /// Our certificate, then those that lead to its authority.
+    pub cert_file: PathBuf,
+    pub key_file: PathBuf,
+    /// Authorities of the certificates that clients may show.
+    pub client_ca_file: Option<PathBuf>,
+}
+
+/// The same as it was written.
+#[derive(Debug, Clone, Default)]
+pub(super) struct RawTls {
+    pub(super) cert_file: Option<PathBuf>,
+    pub(super) key_file: Option<PathBuf>,
+    pub(super) client_ca_file: Option<PathBuf>,
+}
+
+impl From<Option<&WebTls>> for RawTls {
+    fn from(tls: Option<&WebTls>) -> Self {
+        Self {
+            cert_file: tls.map(|tls| tls.cert_file.clone()),
+            key_file: tls.map(|tls| tls.key_file.clone()),
+            client_ca_file: tls.and_then(|tls| tls.client_ca_file.clone()),
+        }
+    }
+}
+
+impl RawTls {
+    pub(super) fn walk<W: Walk>(w: &mut W, tls: &mut Self) {
+        let doc = "PEM file of our certificate, then those that lead to its authority. null: plain HTTP.";
+        w.setting("cert_file", &Nullable(FilePath), &mut tls.cert_file, doc);
+        w.setting("key_file", &Nullable(FilePath), &mut tls.key_file, "PEM file of its key.");
+        let doc = "PEM file of authorities: a client may show a certificate of theirs instead of a token. null: none is asked for.";
+        w.setting("client_ca_file", &Nullable(FilePath), &mut tls.client_ca_file, doc);
+    }
+
+    /// The valid files, or what is wrong, as key and text.
+    pub(super) fn judged(self) -> Result<Option<WebTls>, (&'static str, String)> {
+        let tls = match (self.cert_file, self.key_file, self.client_ca_file) {
+            (Some(cert_file), Some(key_file), client_ca_file) => WebTls { cert_file, key_file, client_ca_file },
+            (None, None, None) => return Ok(None),
+            (None, None, Some(_)) => return Err(("client_ca_file", "needs cert_file and key_file".to_owned())),
+            (Some(_), None, _) | (None, Some(_), _) => return Err(("cert_file", "cert_file and key_file need each other".to_owned())),
+        };
+        match crate::server::Tls::load(&tls) {
+            Ok(_) => Ok(Some(tls)),
+            Err(error) => Err(("cert_file", crate::hangar::fault::chain(&error))),
+        }
+    }
+}
+
 /// When Hangar's event stream is heard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Events {

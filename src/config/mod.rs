@@ -5,6 +5,7 @@
 mod access;
 mod log;
 mod place;
+mod platform;
 mod postgres;
 #[cfg(test)]
 mod properties;
@@ -32,8 +33,9 @@ use reqwest::Url;
 
 use crate::policy::{Mode, Policy, Unasked};
 
-pub use access::{Events, HttpAccess};
+pub use access::{Events, HttpAccess, WebTls};
 pub use log::{LogFormat, LogLevel};
+pub use platform::{Executor, Platform};
 pub use postgres::{Postgres, PostgresError};
 pub use render::{Effective, effective, example, render, schema};
 pub use secret::{Secret, SecretError, SecretFile};
@@ -52,6 +54,7 @@ pub struct Config {
     pub web: Web,
     pub log: Log,
     pub policy: Policy,
+    pub platform: Platform,
     /// What is allowed but probably not meant, each as `path: text`.
     pub warnings: Vec<String>,
 }
@@ -65,6 +68,8 @@ pub struct Hangar {
     pub instance: String,
     pub api_key: Option<SecretFile>,
     pub log_file: Option<PathBuf>,
+    /// The systemd unit whose journal is read; never together with `log_file`.
+    pub log_journal: Option<String>,
     pub events: Events,
     pub poll_interval: SignedDuration,
     /// Bound of one read.
@@ -75,6 +80,10 @@ pub struct Hangar {
     pub max_body: u64,
     /// Polls without an answer until what was read counts as unknown.
     pub stale_after_polls: NonZeroU32,
+    /// Hangar's own configuration file, for rung 3.
+    pub config_file: Option<PathBuf>,
+    /// Replicas of this Hangar.
+    pub instances: NonZeroU32,
 }
 
 impl Config {
@@ -91,10 +100,16 @@ impl Hangar {
     #[must_use]
     pub fn hears_events(&self) -> bool {
         match self.events {
-            Events::Auto => self.log_file.is_none(),
+            Events::Auto => !self.reads_log(),
             Events::On => true,
             Events::Off => false,
         }
+    }
+
+    /// Whether Hangar's log is read, from wherever.
+    #[must_use]
+    pub const fn reads_log(&self) -> bool {
+        self.log_file.is_some() || self.log_journal.is_some()
     }
 
     /// Age at which a reading says nothing any more.
@@ -175,19 +190,38 @@ pub struct Web {
     pub principals: Vec<Principal>,
     /// What Alertmanager must show to the webhook; the default is nothing.
     pub webhook: HttpAccess,
+    /// The name on a client's certificate that does instead.
+    pub webhook_certificate: Option<String>,
+    /// `None`: plain HTTP.
+    pub tls: Option<WebTls>,
 }
 
-/// Somebody who may ask for changes, known by a bearer token.
+/// Somebody who may ask for changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
     pub name: String,
     pub role: String,
-    pub token_file: SecretFile,
+    pub proof: Proof,
+}
+
+/// What a principal is known by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Proof {
+    /// The bearer token in this file.
+    Token(SecretFile),
+    /// A verified client certificate with this common name or alternative name.
+    Certificate(String),
 }
 
 impl Default for Web {
     fn default() -> Self {
-        Self { listen_address: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 9923), principals: Vec::new(), webhook: HttpAccess::default() }
+        Self {
+            listen_address: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 9923),
+            principals: Vec::new(),
+            webhook: HttpAccess::default(),
+            webhook_certificate: None,
+            tls: None,
+        }
     }
 }
 

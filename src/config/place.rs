@@ -67,6 +67,31 @@ impl Kind for HttpUrl {
     }
 }
 
+/// An http or https URL that is used as it stands.
+pub(super) struct HookUrl;
+
+impl Kind for HookUrl {
+    type Value = Url;
+
+    fn parse(&self, node: &Node) -> Result<Url, String> {
+        let Node::Text(text) = node else { return Err(wrong_type("a URL", node)) };
+        HttpUrl::parse_text(text)?;
+        Url::parse(text).map_err(|e| format!("is not a URL: {e}"))
+    }
+
+    fn show(&self, value: &Url) -> Node {
+        HttpUrl.show(value)
+    }
+
+    fn schema(&self) -> Json {
+        HttpUrl.schema()
+    }
+
+    fn hint(&self) -> String {
+        String::new()
+    }
+}
+
 /// An address to listen on: IP (or `localhost`) and port.
 pub(super) struct Listen;
 

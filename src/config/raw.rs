@@ -8,9 +8,11 @@ use std::path::{Path, PathBuf};
 use jiff::SignedDuration;
 use reqwest::Url;
 
+use super::access::RawTls;
 use super::place::{FilePath, HttpUrl, Listen, Name};
-use super::{Alertmanager, Config, Events, HttpAccess, Invalid, Log, Overrides, Principal, Prometheus, SecretFile, Storage, Web};
-use crate::policy::{Matrix, Policy, Rung, RungLimits};
+use super::platform::RawPlatform;
+use super::{Alertmanager, Config, Events, HttpAccess, Invalid, Log, Overrides, Principal, Prometheus, Proof, SecretFile, Storage, Web};
+use crate::policy::{Matrix, Owners, Policy, Rung, RungLimits};
 
 /// Every setting, with its default until something is read over it.
 #[derive(Default)]
@@ -25,6 +27,8 @@ pub(super) struct Raw {
     pub(super) policy: Policy,
     pub(super) rungs: RawRungs,
     pub(super) roles: RawRoles,
+    pub(super) platform: RawPlatform,
+    pub(super) owners: Vec<RawOwner>,
 }
 
 /// The rows of the class matrix in the order of the file.
@@ -56,18 +60,36 @@ impl Default for RawRoles {
     }
 }
 
+/// One entry of `policy.owners`.
+#[derive(Default)]
+pub(super) struct RawOwner {
+    pub(super) servers: Option<String>,
+    pub(super) owner: Option<String>,
+}
+
+impl RawOwner {
+    fn all(owners: &Owners) -> Vec<Self> {
+        owners.entries().map(|(servers, owner)| Self { servers: Some(servers.to_owned()), owner: Some(owner.to_owned()) }).collect()
+    }
+}
+
 /// One entry of `web.principals`.
 #[derive(Default)]
 pub(super) struct RawPrincipal {
     pub(super) name: Option<String>,
     pub(super) role: Option<String>,
     pub(super) token_file: Option<SecretFile>,
+    pub(super) certificate: Option<String>,
 }
 
 impl From<&Principal> for RawPrincipal {
     fn from(principal: &Principal) -> Self {
-        let Principal { name, role, token_file } = principal.clone();
-        Self { name: Some(name), role: Some(role), token_file: Some(token_file) }
+        let Principal { name, role, proof } = principal.clone();
+        let (token_file, certificate) = match proof {
+            Proof::Token(file) => (Some(file), None),
+            Proof::Certificate(name) => (None, Some(name)),
+        };
+        Self { name: Some(name), role: Some(role), token_file, certificate }
     }
 }
 
@@ -76,6 +98,8 @@ pub(super) struct RawWeb {
     pub(super) listen_address: SocketAddr,
     pub(super) principals: Vec<RawPrincipal>,
     pub(super) webhook: HttpAccess,
+    pub(super) webhook_certificate: Option<String>,
+    pub(super) tls: RawTls,
 }
 
 impl From<&Web> for RawWeb {
@@ -84,6 +108,8 @@ impl From<&Web> for RawWeb {
             listen_address: web.listen_address,
             principals: web.principals.iter().map(RawPrincipal::from).collect(),
             webhook: web.webhook.clone(),
+            webhook_certificate: web.webhook_certificate.clone(),
+            tls: RawTls::from(web.tls.as_ref()),
         }
     }
 }
@@ -100,12 +126,15 @@ pub(super) struct RawHangar {
     pub(super) instance: Option<String>,
     pub(super) api_key_file: Option<SecretFile>,
     pub(super) log_file: Option<PathBuf>,
+    pub(super) log_journal: Option<String>,
     pub(super) events: Events,
     pub(super) poll_interval: SignedDuration,
     pub(super) request_timeout: SignedDuration,
     pub(super) start_timeout: SignedDuration,
     pub(super) max_body: u64,
     pub(super) stale_after_polls: NonZeroU32,
+    pub(super) config_file: Option<PathBuf>,
+    pub(super) instances: NonZeroU32,
 }
 
 impl Default for RawHangar {
@@ -115,12 +144,15 @@ impl Default for RawHangar {
             instance: None,
             api_key_file: None,
             log_file: None,
+            log_journal: None,
             events: Events::Auto,
             poll_interval: SignedDuration::from_secs(5),
             request_timeout: SignedDuration::from_secs(10),
             start_timeout: SignedDuration::from_secs(60),
             max_body: 64 * 1024 * 1024,
             stale_after_polls: NonZeroU32::MIN.saturating_add(2),
+            config_file: None,
+            instances: NonZeroU32::MIN,
         }
     }
 }
@@ -157,12 +189,15 @@ impl From<&Config> for Raw {
                 instance: Some(hangar.instance),
                 api_key_file: hangar.api_key,
                 log_file: hangar.log_file,
+                log_journal: hangar.log_journal,
                 events: hangar.events,
                 poll_interval: hangar.poll_interval,
                 request_timeout: hangar.request_timeout,
                 start_timeout: hangar.start_timeout,
                 max_body: hangar.max_body,
                 stale_after_polls: hangar.stale_after_polls,
+                config_file: hangar.config_file,
+                instances: hangar.instances,
             },
             prometheus: config.prometheus.clone(),
             alertmanager: config.alertmanager.clone(),
@@ -171,7 +206,9 @@ impl From<&Config> for Raw {
             log: config.log.clone(),
             rungs: RawRungs(config.policy.rungs.iter().cloned().map(RawRung::from).collect()),
             roles: RawRoles::from(&config.policy.matrix),
+            owners: RawOwner::all(&config.policy.owners),
             policy: config.policy.clone(),
+            platform: RawPlatform::from(&config.platform),
         }
     }
 }

@@ -2,8 +2,10 @@
 
 use jiff::SignedDuration;
 
+use super::access::RawTls;
 use super::place::{FilePath, HttpUrl, Listen, Name, SecretPath, Selector};
-use super::raw::{Raw, RawHangar, RawPrincipal, RawRole, RawRung};
+use super::platform;
+use super::raw::{Raw, RawHangar, RawOwner, RawPrincipal, RawRole, RawRung};
 use super::value::{Duration, Kind, Nullable, Required, Share, Size, Switch, Word, Words, count, duration};
 use super::{Alertmanager, Events, HttpAccess, Log, LogFormat, LogLevel, Postgres, Prometheus, Storage};
 use crate::policy::{Budgets, Mode, Policy, Rung, StormLimits, Unasked};
@@ -47,7 +49,10 @@ const WAIT: Duration = duration(secs(1), days(1));
 
 /// Visits every setting, in the order of the file.
 pub(super) fn walk<W: Walk>(w: &mut W, raw: &mut Raw) {
-    w.section("hangar", "The MCP Hangar that is watched and repaired.", |w| hangar(w, &mut raw.hangar));
+    w.section("hangar", "The MCP Hangar that is watched and repaired.", |w| {
+        hangar(w, &mut raw.hangar);
+        hangar_fleet(w, &mut raw.hangar);
+    });
     w.section("prometheus", "An optional second source; Hangar itself still confirms before every action.", |w| {
         prometheus(w, &mut raw.prometheus);
     });
@@ -63,11 +68,17 @@ pub(super) fn walk<W: Walk>(w: &mut W, raw: &mut Raw) {
         let doc = "IP address and port to listen on. Loopback, unless somebody else must read it.";
         w.setting("listen_address", &Listen, &mut raw.web.listen_address, doc);
         let doc = "Who may ask for changes (break-glass, restart requests, resume), each with its role in matrix.roles and a file \
-                   that holds its bearer token, read again when it changes: \
+                   that holds its bearer token, read again when it changes, or the name on its client certificate: \
                    [{name: alice, role: operator, token_file: /etc/hangar-medic/alice.token}]. None: every such route answers 403.";
         w.list("principals", (0, 64), &mut raw.web.principals, doc, principal);
         let doc = "What Alertmanager must show to POST /api/v1/alertmanager (its http_config). None: nothing; it only wakes.";
-        w.section("webhook", doc, |w| HttpAccess::walk_credentials(w, &mut raw.web.webhook));
+        w.section("webhook", doc, |w| {
+            HttpAccess::walk_credentials(w, &mut raw.web.webhook);
+            let doc = "Or: the common name or alternative name of a client certificate (web.tls.client_ca_file).";
+            w.setting("certificate", &Nullable(Name), &mut raw.web.webhook_certificate, doc);
+        });
+        let doc = "TLS 1.2 or 1.3 on listen_address; the files are read again when they change.";
+        w.section("tls", doc, |w| RawTls::walk(w, &mut raw.web.tls));
     });
     w.section("log", "The daemon's own log, on stderr.", |w| log(w, &mut raw.log));
     w.section("matrix", "The class matrix: which role may do which action. Nothing lifts it, break-glass included.", |w| {
@@ -89,7 +100,19 @@ pub(super) fn walk<W: Walk>(w: &mut W, raw: &mut Raw) {
         w.section("storm", "Many dead at once have one cause: one server goes first, the rest wait for its proof.", |w| {
             storm(w, &mut raw.policy.storm);
         });
+        let doc = "Whom to tell about which servers: the owner label of server_info, for Alertmanager's routes; the first entry that fits \
+                   counts: [{servers: pay-*, owner: payments}, {servers: \"*\", owner: platform}].";
+        w.list("owners", (0, 1000), &mut raw.owners, doc, owner);
     });
+    let doc = "What rungs 6 to 10 act with, behind the same gate as everything. Nothing here: they are off. A process is never killed.";
+    w.section("platform", doc, |w| platform::walk(w, &mut raw.platform));
+}
+
+fn hangar_fleet<W: Walk>(w: &mut W, h: &mut RawHangar) {
+    let doc = "Hangar's own configuration file as this process sees it: configuration_reload looks at it first. null: that rung is off.";
+    w.setting("config_file", &Nullable(FilePath), &mut h.config_file, doc);
+    let doc = "Replicas of this Hangar. From 2 on whatever touches a whole replica takes a lock that they share.";
+    w.setting("instances", &count(1, 100), &mut h.instances, doc);
 }
 
 fn hangar<W: Walk>(w: &mut W, h: &mut RawHangar) {
@@ -105,7 +128,10 @@ fn hangar<W: Walk>(w: &mut W, h: &mut RawHangar) {
     w.setting("api_key_file", &Nullable(SecretPath), &mut h.api_key_file, doc);
     let doc = "Hangar's --log-file (JSON lines): tells why a server died where REST cannot. null: not read.";
     w.setting("log_file", &Nullable(FilePath), &mut h.log_file, doc);
-    let doc = "Hangar's event stream and, on its machine, the ends of its processes. auto: only without log_file, since an open \
+    let doc = "Instead of log_file: the systemd unit whose journal holds Hangar's log (mcp-hangar.service); journalctl must be on \
+               PATH, and the daemon in the group systemd-journal.";
+    w.setting("log_journal", &Nullable(Name), &mut h.log_journal, doc);
+    let doc = "Hangar's event stream and, on its machine, the ends of its processes. auto: only where no log is read, since an open \
                stream makes Hangar exit 1 on SIGTERM.";
     w.setting("events", &Word(Events::ALL), &mut h.events, doc);
     let doc = "Pause between two reads of /metrics; a death is seen this late at most.";
@@ -160,7 +186,10 @@ fn log<W: Walk>(w: &mut W, l: &mut Log) {
 fn principal<W: Walk>(w: &mut W, p: &mut RawPrincipal) {
     w.setting("name", &Required(Name), &mut p.name, "Who it is, in records and logs.");
     w.setting("role", &Required(Name), &mut p.role, "Its role: a row of matrix.roles.");
-    w.setting("token_file", &Required(SecretPath), &mut p.token_file, "File with its bearer token; a token itself is never a setting.");
+    let doc = "File with its bearer token; a token itself is never a setting. This or certificate.";
+    w.setting("token_file", &Nullable(SecretPath), &mut p.token_file, doc);
+    let doc = "Common name or alternative name of its client certificate (web.tls.client_ca_file).";
+    w.setting("certificate", &Nullable(Name), &mut p.certificate, doc);
 }
 
 fn role<W: Walk>(w: &mut W, r: &mut RawRole) {
@@ -174,6 +203,11 @@ fn rung<W: Walk>(w: &mut W, r: &mut RawRung) {
     w.setting("attempts_max", &Nullable(count(1, 10)), &mut r.attempts_max, doc);
     let doc = "Pause after an attempt of it before the next one. None where an action only looks.";
     w.setting("pause", &Nullable(duration(SignedDuration::ZERO, hours(1))), &mut r.pause, doc);
+}
+
+fn owner<W: Walk>(w: &mut W, o: &mut RawOwner) {
+    w.setting("servers", &Required(Name), &mut o.servers, "A server's name, or a pattern: * stands for any text.");
+    w.setting("owner", &Required(Name), &mut o.owner, "The owner, as a label.");
 }
 
 fn policy<W: Walk>(w: &mut W, p: &mut Policy) {
@@ -198,6 +232,8 @@ fn policy<W: Walk>(w: &mut W, p: &mut Policy) {
     w.setting("neighbour_wait", &duration(SignedDuration::ZERO, mins(1)), &mut p.neighbour_wait, doc);
     let doc = "What Hangar's own group recovery (every 30 s) gets for one pass before a member is started.";
     w.setting("group_recovery_pass", &duration(SignedDuration::ZERO, mins(30)), &mut p.group_recovery_pass, doc);
+    let doc = "How long an approval may be used. It ends earlier when the evidence changes, and with its one use.";
+    w.setting("approval_lasts", &duration(secs(1), hours(24)), &mut p.approval_lasts, doc);
     let doc = "A started member still out of rotation this long after ready may need a rebalance.";
     w.setting("rejoin_after", &duration(SignedDuration::ZERO, mins(30)), &mut p.rejoin_after, doc);
 }

@@ -89,7 +89,6 @@ settle: 5s
         "bogus",
         "settle",
         "policy.rungs[1].action",
-        "policy.rungs[2].action",
         "policy.rungs[5].action",
     ];
     assert_eq!(paths, expected);
@@ -122,15 +121,17 @@ fn a_duplicate_key_is_refused_at_any_depth() {
 }
 
 #[test]
-fn a_rung_is_named_once_and_has_an_executor() {
+fn a_rung_is_named_once() {
     refused(
         "policy: {rungs: [{action: session_reconnect}, {action: client_reconnect}, {action: session_reconnect}]}",
         "policy.rungs[2].action: session_reconnect is named twice, first in policy.rungs[0]",
     );
+    refused("policy: {owners: [{servers: a}]}", "policy.owners[0].owner: missing");
     refused(
-        "policy: {rungs: [{action: session_reconnect}, {action: full_mcp_restart}]}",
-        "policy.rungs[1].action: this version has no executor for full_mcp_restart",
+        "policy: {owners: [{servers: a, owner: x}, {servers: a, owner: y}]}",
+        "policy.owners[1].servers: a is named twice, first in policy.owners[0]",
     );
+    assert_eq!(valid("policy: {owners: [{servers: 'a*', owner: x}]}").policy.owners.of("ab"), Some("x"));
     refused("policy: {rungs: []}", "policy.rungs: lists no rung; to only watch, set policy.mode to observe");
     refused("policy: {rungs: }", "policy.rungs: must be a list, not nothing; leave the key out for the default");
     refused("policy: {rungs: session_reconnect}", "policy.rungs: must be a list, not text");
@@ -534,4 +535,75 @@ fn the_effective_configuration_is_the_same_as_json_and_as_yaml() {
     assert_eq!(json, yaml);
     assert_eq!(json["policy"]["rungs"][2]["attempts_max"], 2);
     assert_eq!(json["hangar"]["api_key_file"], serde_json::Value::Null);
+}
+
+#[test]
+fn every_fault_of_the_platform_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let secret = dir.path().join("key");
+    std::fs::write(&secret, "s3cret-of-the-hook\n").unwrap();
+    let secret = secret.display();
+    let yaml = format!(
+        "
+platform:
+  restarts:
+  - {{action: full_mcp_restart, executor: systemd, url: 'http://x/'}}
+  - {{action: host_restart, executor: systemd, unit: a.service}}
+  - {{action: full_mcp_restart, executor: hook, url: 'ftp://x', secret_file: /nowhere}}
+  - {{action: session_reconnect, executor: kubernetes}}
+  upstreams:
+  - {{mcp_server: 'a b', executor: hook}}
+  - {{mcp_server: a, executor: kubernetes, namespace: n, deployment: d}}
+  - {{mcp_server: a, executor: hook, url: 'http://127.0.0.1/x', secret_file: {secret}}}
+  - {{executor: hook, url: 'http://127.0.0.1/x', secret_file: {secret}}}
+  definitions: [{{mcp_server: '1x', file: f}}, {{mcp_server: b}}]
+"
+    );
+    let paths: Vec<String> = parse(yaml.as_bytes(), &flags()).unwrap_err().into_iter().map(|f| f.path).collect();
+    let expected = [
+        "platform.restarts",
+        "platform.restarts[2].url",
+        "platform.upstreams[0].mcp_server",
+        "platform.restarts[0].unit",
+        "platform.restarts[0].url",
+        "platform.restarts[1].executor",
+        "platform.restarts[2].secret_file",
+        "platform.restarts[2].action",
+        "platform.restarts[3].namespace",
+        "platform.restarts[3].deployment",
+        "platform.restarts[3].action",
+        "platform.upstreams[0].url",
+        "platform.upstreams[0].secret_file",
+        "platform.upstreams[2].mcp_server",
+        "platform.upstreams[3].mcp_server",
+        "platform.definitions[0].mcp_server",
+        "platform.definitions[1].file",
+    ];
+    assert_eq!(paths, expected);
+}
+
+#[test]
+fn a_platform_is_read_as_it_is_written_and_decides_what_is_configured() {
+    let dir = tempfile::tempdir().unwrap();
+    let secret = dir.path().join("key");
+    std::fs::write(&secret, "s3cret-of-the-hook\n").unwrap();
+    let yaml = format!(
+        "
+hangar: {{config_file: /etc/hangar.yaml, instances: 2}}
+policy: {{rungs: [{{action: session_reconnect}}, {{action: configuration_reload}}, {{action: rolling_mcp_restart}}, {{action: host_restart}}]}}
+platform:
+  restarts: [{{action: host_restart, executor: hook, url: 'https://auto.example/x', secret_file: {}}}]
+  upstreams: [{{mcp_server: a, executor: kubernetes, namespace: n, deployment: d, timeout: 90s}}]
+  definitions: [{{mcp_server: b, file: b.json}}]
+",
+        secret.display()
+    );
+    let config = valid(&yaml);
+    let again = valid(&render(&config));
+    assert_eq!((again.platform.clone(), again.policy.clone()), (config.platform.clone(), config.policy.clone()));
+    let why = |rung: Rung| config.policy.why_not(rung);
+    assert_eq!((why(Rung::ConfigurationReload), why(Rung::HostRestart)), (None, None));
+    assert_eq!(why(Rung::RollingMcpRestart), Some("no executor is configured for it (platform.restarts)"));
+    assert_eq!(why(Rung::FullMcpRestart), Some("not listed in policy.rungs"));
+    assert!(config.warnings.iter().any(|w| w.starts_with("policy.rungs: rolling_mcp_restart does nothing")), "{:?}", config.warnings);
 }

@@ -7,7 +7,8 @@ use std::net::IpAddr;
 use jiff::SignedDuration;
 
 use super::place::Name;
-use super::raw::{Raw, RawRung};
+use super::platform;
+use super::raw::{Raw, RawRung, RawWeb};
 use super::value::show_duration;
 use super::who;
 use super::{Config, Events, Hangar, Invalid, Web};
@@ -27,8 +28,19 @@ impl Raw {
         if let Some(matrix) = checks.matrix(std::mem::take(&mut self.roles.0)) {
             self.policy.matrix = matrix;
         }
-        let principals = checks.principals(std::mem::take(&mut self.web.principals));
+        self.policy.owners = checks.owners(std::mem::take(&mut self.owners));
+        let tls = std::mem::take(&mut self.web.tls).judged().unwrap_or_else(|(key, text)| {
+            checks.fault(format!("web.tls.{key}"), text);
+            None
+        });
+        let shown = tls.as_ref().is_some_and(|tls| tls.client_ca_file.is_some());
+        let principals = checks.principals(std::mem::take(&mut self.web.principals), shown);
+        checks.conflict(self.web.webhook_certificate.is_some() && !shown, &["web.webhook.certificate", "web.tls.cert_file"], || {
+            who::NO_CLIENT_CA.to_owned()
+        });
         let hangar = checks.hangar(&self);
+        let platform = checks.platform(std::mem::take(&mut self.platform));
+        self.policy.platform = platform.deciding(self.hangar.config_file.is_some(), self.hangar.instances);
         checks.times(&self);
         checks.paths(&self);
         if !self.web.listen_address.ip().is_loopback() {
@@ -37,8 +49,10 @@ impl Raw {
         match hangar {
             Some(hangar) if checks.faults.is_empty() => {
                 let Self { prometheus, alertmanager, storage, web, log, policy, .. } = self;
-                let web = Web { listen_address: web.listen_address, principals, webhook: web.webhook };
-                let mut config = Config { hangar, prometheus, alertmanager, storage, web, log, policy, warnings: checks.warnings };
+                let RawWeb { listen_address, webhook, webhook_certificate, .. } = web;
+                let web = Web { listen_address, principals, webhook, webhook_certificate, tls };
+                let mut config =
+                    Config { hangar, prometheus, alertmanager, storage, web, log, policy, platform, warnings: checks.warnings };
                 let more = doubts(&config);
                 config.warnings.extend(more);
                 Ok(config)
@@ -92,12 +106,15 @@ impl Checks {
             instance,
             api_key: h.api_key_file.clone(),
             log_file: h.log_file.clone(),
+            log_journal: h.log_journal.clone(),
             events: h.events,
             poll_interval: h.poll_interval,
             request_timeout: h.request_timeout,
             start_timeout: h.start_timeout,
             max_body: h.max_body,
             stale_after_polls: h.stale_after_polls,
+            config_file: h.config_file.clone(),
+            instances: h.instances,
         })
     }
 
@@ -120,8 +137,6 @@ impl Checks {
             let first = *first_named.entry(action).or_insert(i);
             if first != i {
                 self.fault(path, format!("{action} is named twice, first in policy.rungs[{first}]"));
-            } else if !action.has_executor() {
-                self.fault(path, format!("this version has no executor for {action}"));
             }
             rungs.push(limits(action, &rung));
         }
@@ -204,6 +219,8 @@ impl Checks {
                 Err(e) => self.warn("hangar.log_file", format_args!("{} cannot be read yet: {e}", log.display())),
             }
         }
+        let both = raw.hangar.log_file.is_some() && raw.hangar.log_journal.is_some();
+        self.conflict(both, &["hangar.log_journal", "hangar.log_file"], || "not together with hangar.log_file: one log is read".to_owned());
         for (section, access) in
             [("prometheus.http", &raw.prometheus.http), ("alertmanager.http", &raw.alertmanager.http), ("web.webhook", &raw.web.webhook)]
         {
@@ -236,17 +253,22 @@ fn limits(action: Rung, raw: &RawRung) -> RungLimits {
 /// Warnings of a valid configuration.
 fn doubts(config: &Config) -> Vec<String> {
     let list = hangar_doubts(config).into_iter().chain(policy_doubts(config));
-    let list = list.chain(who::doubts(config));
+    let list = list.chain(who::doubts(config)).chain(platform::doubts(config));
     list.filter(|(doubtful, ..)| *doubtful).map(|(_, path, text)| format!("{path}: {text}")).collect()
 }
 
 /// Whether it is doubtful, the setting, and why.
 pub(super) type Doubt = (bool, &'static str, String);
 
+/// The URL names this machine.
+pub(super) fn on_loopback(url: &reqwest::Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
 fn hangar_doubts(config: &Config) -> [Doubt; 6] {
     let Config { hangar: h, .. } = config;
-    let host = h.url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-    let loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    let loopback = on_loopback(&h.url);
     let last_segment = h.url.path().trim_end_matches('/').rsplit('/').next().unwrap_or_default();
     let stale_after = show_duration(h.stale_after());
     [
@@ -271,7 +293,7 @@ fn hangar_doubts(config: &Config) -> [Doubt; 6] {
             "below 30s, which Hangar gives a hung upstream: a start cut off earlier may still have happened".to_owned(),
         ),
         (
-            h.events == Events::On && h.log_file.is_some(),
+            h.events == Events::On && h.reads_log(),
             "hangar.events",
             "an open event stream makes Hangar exit 1 on SIGTERM, and the log tells more".to_owned(),
         ),

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::raw::{RawPrincipal, RawRole};
+use super::raw::{RawOwner, RawPrincipal, RawRole};
 use super::validate::{Checks, Doubt};
-use super::{Config, Principal};
-use crate::policy::{Matrix, OWN_ROLE};
+use super::{Config, Principal, Proof, SecretFile};
+use crate::policy::{Matrix, OWN_ROLE, Owners};
 
+/// Why nobody can be known by a certificate.
+pub(super) const NO_CLIENT_CA: &str = "needs web.tls.client_ca_file, which says whose certificates are asked for";
 /// Shorter tokens can be guessed.
 const TOKEN_MIN: usize = 16;
 
@@ -37,13 +39,24 @@ impl Checks {
     }
 
     /// The principals without faulty ones: then the configuration is refused anyway.
-    pub(super) fn principals(&mut self, raw: Vec<RawPrincipal>) -> Vec<Principal> {
+    pub(super) fn principals(&mut self, raw: Vec<RawPrincipal>, certificates: bool) -> Vec<Principal> {
         let mut principals: Vec<Principal> = Vec::new();
         let mut tokens: BTreeMap<String, usize> = BTreeMap::new();
         for (i, row) in raw.into_iter().enumerate() {
             let entry = format!("web.principals[{i}]");
-            let given = [("name", row.name.is_some()), ("role", row.role.is_some()), ("token_file", row.token_file.is_some())];
-            let (Some(name), Some(role), Some(token_file)) = (row.name, row.role, row.token_file) else {
+            let by_certificate = row.certificate.is_some();
+            let given =
+                [("name", row.name.is_some()), ("role", row.role.is_some()), ("token_file", row.token_file.is_some() || by_certificate)];
+            let proof = match (row.token_file, row.certificate) {
+                (Some(file), None) => Some(Proof::Token(file)),
+                (None, Some(name)) => Some(Proof::Certificate(name)),
+                (None, None) => None,
+                (Some(_), Some(_)) => {
+                    self.fault(format!("{entry}.certificate"), "not together with token_file: one principal is known by one thing");
+                    continue;
+                }
+            };
+            let (Some(name), Some(role), Some(proof)) = (row.name, row.role, proof) else {
                 self.missing(&entry, &given);
                 continue;
             };
@@ -56,24 +69,52 @@ impl Checks {
             if role == OWN_ROLE {
                 self.fault(format!("{entry}.role"), format!("{OWN_ROLE} is the daemon's own role"));
             }
-            let path = format!("{entry}.token_file");
-            match token_file.read() {
-                Err(e) => self.fault(path, e.explained()),
-                Ok(token) => {
-                    if let Some(first) = tokens.insert(token.expose().to_owned(), i) {
-                        self.fault(path.clone(), format!("holds the same token as web.principals[{first}]"));
-                    }
-                    if token.expose().len() < TOKEN_MIN {
-                        self.warn(&path, format!("the token has fewer than {TOKEN_MIN} characters"));
-                    }
-                    if token_file.world_readable() {
-                        self.warn(&path, "the secret file can be read by every user of this machine");
-                    }
+            match &proof {
+                Proof::Token(file) => self.token(&entry, i, file, &mut tokens),
+                Proof::Certificate(_) if !certificates => self.fault(format!("{entry}.certificate"), NO_CLIENT_CA),
+                Proof::Certificate(_) if principals.iter().any(|p| p.proof == proof) => {
+                    self.fault(format!("{entry}.certificate"), "names the certificate of another principal");
                 }
+                Proof::Certificate(_) => {}
             }
-            principals.push(Principal { name, role, token_file });
+            principals.push(Principal { name, role, proof });
         }
         principals
+    }
+
+    fn token(&mut self, entry: &str, i: usize, file: &SecretFile, tokens: &mut BTreeMap<String, usize>) {
+        let path = format!("{entry}.token_file");
+        match file.read() {
+            Err(e) => self.fault(path, e.explained()),
+            Ok(token) => {
+                if let Some(first) = tokens.insert(token.expose().to_owned(), i) {
+                    self.fault(path.clone(), format!("holds the same token as web.principals[{first}]"));
+                }
+                if token.expose().len() < TOKEN_MIN {
+                    self.warn(&path, format!("the token has fewer than {TOKEN_MIN} characters"));
+                }
+                if file.world_readable() {
+                    self.warn(&path, "the secret file can be read by every user of this machine");
+                }
+            }
+        }
+    }
+
+    /// The owners without faulty entries: then the configuration is refused anyway.
+    pub(super) fn owners(&mut self, raw: Vec<RawOwner>) -> Owners {
+        let mut entries: Vec<(String, String)> = Vec::new();
+        for (i, row) in raw.into_iter().enumerate() {
+            let entry = format!("policy.owners[{i}]");
+            let (Some(servers), Some(owner)) = (row.servers.clone(), row.owner.clone()) else {
+                self.missing(&entry, &[("servers", row.servers.is_some()), ("owner", row.owner.is_some())]);
+                continue;
+            };
+            if let Some(first) = entries.iter().position(|(named, _)| *named == servers) {
+                self.fault(format!("{entry}.servers"), format!("{servers} is named twice, first in policy.owners[{first}]"));
+            }
+            entries.push((servers, owner));
+        }
+        Owners::new(entries)
     }
 
     fn missing(&mut self, entry: &str, keys: &[(&str, bool)]) {

@@ -1,12 +1,15 @@
 //! What people ask for, through the API. The engine alone judges and writes it down, one at a time.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tokio::sync::oneshot;
 
 use super::Engine;
 use crate::clock;
 use crate::hangar::fault::chain;
-use crate::policy::{Body, GrantAsk, GrantVerdict, RequestAsk, RequestVerdict, grant, judge};
+use crate::policy::{
+    ApprovalAsk, ApprovalEvent, Body, GrantAsk, GrantVerdict, HoldCause, PAUSE_MAX, PAUSES_MAX, RequestAsk, RequestVerdict, approve, grant,
+    judge, valid_server_id,
+};
 
 /// Why a command was not carried out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -19,6 +22,9 @@ pub enum CommandError {
     NotFound(String),
     #[error("{0}")]
     NothingToDo(String),
+    /// Judged, and refused by this name.
+    #[error("{why}")]
+    Refused { code: &'static str, why: String },
 }
 
 /// Where the answer goes. Nobody may be waiting any more.
@@ -41,6 +47,14 @@ pub struct Resume {
     pub reason: String,
 }
 
+/// Who asks for a brake or its end, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asker {
+    pub principal: String,
+    pub role: String,
+    pub reason: String,
+}
+
 /// One command. Ids in the asks are given here.
 #[derive(Debug)]
 pub enum Command {
@@ -49,6 +63,14 @@ pub enum Command {
     Request(RequestAsk, Reply<(String, RequestVerdict)>),
     /// Answers with the server that is no longer held.
     Resume(Resume, Reply<String>),
+    /// Answers with the record of the approval.
+    Approve(ApprovalAsk, Reply<Body>),
+    /// Answers with the server that is held now.
+    Hold(Held, Asker, Reply<String>),
+    /// Pauses everything (`None`) or a server for this long; answers with the end.
+    Pause(Option<String>, SignedDuration, Asker, Reply<Timestamp>),
+    /// Ends the pause of everything.
+    Unpause(Asker, Reply<()>),
     /// Retention took records away: what is computed from the log is computed anew.
     Recount,
 }
@@ -66,6 +88,22 @@ impl Engine {
             }
             Command::Resume(resume, reply) => {
                 let answer = self.resume(resume).await;
+                let _ = reply.send(answer);
+            }
+            Command::Approve(ask, reply) => {
+                let answer = self.approve(ask).await;
+                let _ = reply.send(answer);
+            }
+            Command::Hold(held, asker, reply) => {
+                let answer = self.hold(held, asker).await;
+                let _ = reply.send(answer);
+            }
+            Command::Pause(server, duration, asker, reply) => {
+                let answer = self.pause(server, duration, asker).await;
+                let _ = reply.send(answer);
+            }
+            Command::Unpause(asker, reply) => {
+                let answer = self.unpause(asker).await;
                 let _ = reply.send(answer);
             }
             Command::Recount => match self.parts.log.counts().await {
@@ -93,20 +131,87 @@ impl Engine {
         Ok((ask.request_id, verdict))
     }
 
-    async fn resume(&mut self, resume: Resume) -> Result<String, CommandError> {
+    async fn approve(&mut self, mut ask: ApprovalAsk) -> Result<Body, CommandError> {
         self.open_for_commands()?;
-        let server = match resume.held {
-            Held::Server(server) => server,
+        let now = clock::now();
+        ask.approval_id = self.new_id("approval", now);
+        let snapshot = self.snapshot(now);
+        let record = approve(&self.parts.policy, &snapshot, &self.history, &ask, now).map_err(|(code, why)| {
+            self.parts.metrics.approval(ApprovalEvent::Refused);
+            let ApprovalAsk { incident_id, action, principal, role, .. } = &ask;
+            tracing::warn!(event = "approval_refused", incident_id, %action, principal, role, code = code.as_str(), why);
+            CommandError::Refused { code: code.as_str(), why }
+        })?;
+        self.write_down(&ask.principal, vec![record.clone()]).await?;
+        Ok(record)
+    }
+
+    /// The server that is meant. One that Hangar does not know (yet) can be held and paused all the same.
+    fn server_of(&self, held: Held) -> Result<String, CommandError> {
+        match held {
+            Held::Server(server) if valid_server_id(&server) => Ok(server),
+            Held::Server(_) => Err(CommandError::NotFound("no server of Hangar's can have this id".to_owned())),
             Held::Incident(id) => {
                 let incident = self.history.open.values().find(|i| i.incident_id == id);
-                incident.ok_or_else(|| CommandError::NotFound("no open incident has this id".to_owned()))?.mcp_server.clone()
+                Ok(incident.ok_or_else(|| CommandError::NotFound("no open incident has this id".to_owned()))?.mcp_server.clone())
             }
-        };
-        if !self.history.orders.contains_key(&server) {
-            return Err(CommandError::NothingToDo("no hold order stands for this server".to_owned()));
         }
+    }
+
+    async fn hold(&mut self, held: Held, by: Asker) -> Result<String, CommandError> {
+        self.open_for_commands()?;
+        let mcp_server = self.server_of(held)?;
+        // What only a person ends stays as it is; a stop that was merely seen becomes a person's.
+        let cause = self.history.orders.get(&mcp_server).map(|order| order.cause);
+        if matches!(cause, Some(HoldCause::Person | HoldCause::TookHangarDown)) {
+            return Err(CommandError::NothingToDo("this server is held already, until a person resumes it".to_owned()));
+        }
+        let why = format!("held by {} ({}): {}", by.principal, by.role, by.reason);
+        let record = Body::HoldOrdered { mcp_server: mcp_server.clone(), cause: HoldCause::Person, why };
+        self.write_down(&by.principal, vec![record]).await?;
+        Ok(mcp_server)
+    }
+
+    async fn pause(&mut self, server: Option<String>, duration: SignedDuration, by: Asker) -> Result<Timestamp, CommandError> {
+        self.open_for_commands()?;
+        let mcp_server = server.map(|server| self.server_of(Held::Server(server))).transpose()?;
+        if self.history.pauses.len() >= PAUSES_MAX && !self.history.pauses.contains_key(&mcp_server) {
+            let why = format!("{PAUSES_MAX} pauses stand already: pause everything instead");
+            return Err(CommandError::Refused { code: "too_many_pauses", why });
+        }
+        let now = clock::now();
+        let until = now.saturating_add(duration.clamp(SignedDuration::ZERO, PAUSE_MAX)).unwrap_or(now);
+        let Asker { principal, role, reason } = by;
+        let record = Body::Paused { mcp_server, until, principal: principal.clone(), role, reason };
+        self.write_down(&principal, vec![record]).await?;
+        Ok(until)
+    }
+
+    async fn unpause(&mut self, by: Asker) -> Result<(), CommandError> {
+        self.open_for_commands()?;
+        if !self.history.pauses.contains_key(&None) {
+            return Err(CommandError::NothingToDo("nothing pauses everything; a server's own pause ends by its name".to_owned()));
+        }
+        let why = format!("resumed by {} ({}): {}", by.principal, by.role, by.reason);
+        self.write_down(&by.principal, vec![Body::Unpaused { mcp_server: None, why }]).await
+    }
+
+    /// Ends what people hold this server with: a hold order, its own pause, or both.
+    async fn resume(&mut self, resume: Resume) -> Result<String, CommandError> {
+        self.open_for_commands()?;
+        let server = self.server_of(resume.held)?;
         let why = format!("resumed by {} ({}): {}", resume.principal, resume.role, resume.reason);
-        self.write_down(&resume.principal, vec![Body::HoldReleased { mcp_server: server.clone(), why }]).await?;
+        let mut records = Vec::new();
+        if self.history.orders.contains_key(&server) {
+            records.push(Body::HoldReleased { mcp_server: server.clone(), why: why.clone() });
+        }
+        if self.history.pauses.contains_key(&Some(server.clone())) {
+            records.push(Body::Unpaused { mcp_server: Some(server.clone()), why });
+        }
+        if records.is_empty() {
+            return Err(CommandError::NothingToDo("neither a hold order nor a pause stands for this server".to_owned()));
+        }
+        self.write_down(&resume.principal, records).await?;
         Ok(server)
     }
 

@@ -26,6 +26,12 @@ pub enum Signal {
     Command(Box<Command>),
 }
 
+impl From<Update> for Signal {
+    fn from(update: Update) -> Self {
+        Self::Log(Box::new(update))
+    }
+}
+
 impl From<events::Update> for Signal {
     fn from(update: events::Update) -> Self {
         Self::Events(update)
@@ -94,6 +100,7 @@ impl Engine {
         (self.log_counts.gaps..update.counts.gaps).for_each(|_| metrics.log_gap());
         metrics.log_lines_skipped(update.counts.too_long.saturating_sub(self.log_counts.too_long));
         self.log_counts = update.counts;
+        self.log_position.heard(update.checkpoint);
         if update.trouble != self.log_trouble {
             let trouble = update.trouble.as_deref();
             tracing::warn!(

@@ -1,7 +1,7 @@
 //! Each record as one line for a person and as a step of the counters.
 
 use crate::metrics::Metrics;
-use crate::policy::{Body, GlassEvent, History, Outcome, Record};
+use crate::policy::{ApprovalEnd, ApprovalEvent, Body, GlassEvent, History, Outcome, Record};
 
 /// Logs a record and counts it. `history` is the past without it.
 pub fn tell(record: &Record, history: &History, metrics: &Metrics) {
@@ -19,6 +19,9 @@ pub fn tell(record: &Record, history: &History, metrics: &Metrics) {
             tracing::info!(event = "incident_closed", incident_id, mcp_server = server(incident_id), %how, why);
         }
         Body::AttemptOpened { attempt_id, mcp_server, action, why, slow_retry, .. } => {
+            if history.open.get(mcp_server).and_then(|i| i.approval.as_ref()).is_some_and(|a| a.action == *action) {
+                metrics.approval(ApprovalEvent::Used);
+            }
             tracing::info!(event = "attempt_opened", attempt_id, mcp_server, %action, rank = action.rank(), slow_retry, why);
         }
         Body::AttemptHalfDone { attempt_id } => {
@@ -63,6 +66,29 @@ pub fn tell(record: &Record, history: &History, metrics: &Metrics) {
             tracing::info!(event = "request", request_id, %restart_class, target, principal, role, reason, allowed, acts);
         }
         Body::RequestEnded { request_id, how, why } => tracing::info!(event = "request_ended", request_id, %how, why),
+        Body::AttemptSaved { attempt_id, saved } => {
+            let (ready, dead, left) = (saved.ready.len(), saved.dead.len(), saved.left.len());
+            tracing::info!(event = "attempt_saved", attempt_id, mcp_server = server(attempt_id), ready, dead, left);
+        }
+        Body::AttemptSecond { attempt_id, .. } => {
+            tracing::info!(event = "attempt_second_half", attempt_id, mcp_server = server(attempt_id));
+        }
+        Body::Paused { mcp_server, until, principal, role, reason } => {
+            tracing::warn!(event = "paused", mcp_server, %until, principal, role, reason);
+        }
+        Body::Unpaused { mcp_server, why } => tracing::info!(event = "unpaused", mcp_server, why),
+        Body::Approved { approval_id, incident_id, action, evidence_sha256, principal, role, reason, expires_at, .. } => {
+            metrics.approval(ApprovalEvent::Approved);
+            let mcp_server = server(incident_id);
+            tracing::warn!(event = "approved", approval_id, incident_id, mcp_server, %action, evidence_sha256, principal, role, reason, %expires_at);
+        }
+        Body::ApprovalEnded { approval_id, incident_id, how, why } => {
+            metrics.approval(match how {
+                ApprovalEnd::Voided => ApprovalEvent::Voided,
+                ApprovalEnd::Expired => ApprovalEvent::Expired,
+            });
+            tracing::warn!(event = "approval_ended", approval_id, incident_id, mcp_server = server(incident_id), %how, why);
+        }
         Body::Anchor { records, .. } => tracing::info!(event = "retention", records),
     }
 }

@@ -7,15 +7,16 @@ use jiff::Timestamp;
 use tokio::sync::Notify;
 
 use super::fusion::Said;
-use crate::metrics::{Metrics, OpenIncident};
+use crate::metrics::{Metrics, OpenIncident, ServerAttempt};
 use crate::observe::board::Board;
-use crate::policy::{History, Hold, HoldOrder, Phase, Plan, Snapshot, Standing};
+use crate::policy::{History, Hold, HoldOrder, Pause, Phase, Plan, Snapshot, Standing};
 
 /// The daemon at the end of its last turn.
 #[derive(Debug, Clone, Default)]
 pub struct Live {
     pub standings: BTreeMap<String, Standing>,
     pub orders: Vec<HoldOrder>,
+    pub pauses: Vec<Pause>,
     pub known: usize,
     pub incidents_open: usize,
     pub fresh: bool,
@@ -32,6 +33,7 @@ impl Live {
         Self {
             standings: plan.standings.clone(),
             orders: history.orders.values().cloned().collect(),
+            pauses: history.pauses.values().cloned().collect(),
             known: board.known(),
             incidents_open: history.open.len(),
             fresh: snapshot.hangar.fresh,
@@ -65,6 +67,20 @@ impl Live {
         metrics.set_open_incidents(open);
         metrics.set_dead(history.open.iter().map(|(id, incident)| (id.as_str(), incident.reason)));
         metrics.set_hold_orders(self.orders.len());
+        metrics.set_server_incidents(history.open.keys().map(|id| {
+            let (phase, hold) = standing(id);
+            (id.as_str(), phase, hold)
+        }));
+        // Closed incidents first: what an open one tried is newer.
+        let attempts = history.closed.values().chain(history.open.values()).flat_map(|incident| &incident.attempts);
+        metrics.set_server_attempts(attempts.map(|attempt| ServerAttempt {
+            mcp_server: &attempt.mcp_server,
+            action: attempt.action,
+            outcome: attempt.outcome,
+            started_at: attempt.started_at,
+        }));
+        let of_all = history.pauses.contains_key(&None);
+        metrics.set_pauses(of_all, history.pauses.len() - usize::from(of_all));
     }
 }
 

@@ -8,7 +8,7 @@ use prometheus::{Gauge, Histogram, IntCounter, IntGauge, IntGaugeVec, Opts};
 
 use super::family::{Each, Registrar, cross, one};
 use super::{ReadKind, ReadResult, WEBHOOK_CODES};
-use crate::policy::{Closed, GlassEvent, Hold, Mode, Outcome, Phase, Reason, RecoveryFold, Rung, Source};
+use crate::policy::{ApprovalEvent, Closed, GlassEvent, Hold, Mode, Outcome, Phase, Reason, RecoveryFold, Rung, Source};
 
 type Registered<T> = Result<T, prometheus::Error>;
 
@@ -21,6 +21,7 @@ pub(super) struct Recovery {
     /// What `fraction` is computed from: the attempts in the log.
     pub(super) fold: Mutex<RecoveryFold>,
     pub(super) break_glass: Each<GlassEvent, IntCounter>,
+    pub(super) approvals: Each<ApprovalEvent, IntCounter>,
     pub(super) requests: Each<&'static str, IntCounter>,
 }
 
@@ -38,6 +39,12 @@ impl Recovery {
                 "Break-glass grants, by what became of them; refused: none was given.",
                 &["event"],
                 one(GlassEvent::ALL, GlassEvent::as_str),
+            )?,
+            approvals: r.counters(
+                "approvals_total",
+                "Approvals, by what became of them; refused: none was given.",
+                &["event"],
+                one(ApprovalEvent::ALL, ApprovalEvent::as_str),
             )?,
             requests: r.counters(
                 "restart_requests_total",
@@ -77,6 +84,7 @@ pub(super) struct Incidents {
     pub(super) exhausted: IntGauge,
     pub(super) holds: Each<Hold, IntGauge>,
     pub(super) hold_orders: IntGauge,
+    pub(super) pauses: Each<&'static str, IntGauge>,
     pub(super) storm: IntGauge,
     pub(super) detected_after: Histogram,
     pub(super) disagreements: IntCounter,
@@ -104,6 +112,12 @@ impl Incidents {
             exhausted: r.int_gauge("incidents_exhausted", "Open incidents whose ladder is spent: a person is needed.")?,
             holds: r.gauges("holds", "Open incidents held, by what holds them.", &["hold"], one(Hold::ALL, Hold::as_str))?,
             hold_orders: r.int_gauge("hold_orders", "Servers that were stopped deliberately and are not started until released.")?,
+            pauses: r.gauges(
+                "pauses",
+                "Pauses that stand: of everything (0 or 1), and of single servers.",
+                &["scope"],
+                ["all", "server"].into_iter().map(|scope| (scope, vec![scope])),
+            )?,
             storm: r.int_gauge("storm_active", "Whether so many servers died at once that all but one canary are held (1) or not (0).")?,
             detected_after: r.histogram(
                 "time_to_detect_seconds",
@@ -172,6 +186,7 @@ pub(super) struct Daemon {
     pub(super) config_ok: IntGauge,
     pub(super) config_at: Gauge,
     pub(super) config_hash: Gauge,
+    pub(super) tls_ok: IntGauge,
     pub(super) mode: Each<Mode, IntGauge>,
     pub(super) plans: IntCounter,
     pub(super) plan_took: Histogram,
@@ -192,6 +207,10 @@ impl Daemon {
                 "Unix time in seconds of the last successful load of the configuration.",
             )?,
             config_hash: r.gauge("config_hash", "First 48 bits of the SHA-256 of the configuration in use.")?,
+            tls_ok: r.int_gauge(
+                "web_tls_last_reload_successful",
+                "Whether the certificate files of our own address are in use as they are (1), or older ones (0).",
+            )?,
             mode: r.gauges("mode", "1 for the mode in use: observe only records, act acts.", &["mode"], one(Mode::ALL, Mode::as_str))?,
             plans: r.counter("engine_plans_total", "Times that the engine planned.")?,
             plan_took: r.histogram(

@@ -14,10 +14,17 @@ fn line(page: &str, series: &str) -> Option<String> {
     page.lines().find_map(|l| l.strip_prefix(series)?.strip_prefix(' ').map(ToOwned::to_owned))
 }
 
+fn attempt(mcp_server: &str, action: Rung, outcome: Option<Outcome>, second: i64) -> ServerAttempt<'_> {
+    ServerAttempt { mcp_server, action, outcome, started_at: at(second) }
+}
+
 #[test]
 fn the_families_and_their_labels_are_these() {
     let metrics = metrics();
     metrics.set_dead([("api", Reason::Crashed)]);
+    metrics.set_owners([("api", "ann")]);
+    metrics.set_server_incidents([("api", Phase::Held, None)]);
+    metrics.set_server_attempts([attempt("api", Rung::SessionReconnect, None, 5)]);
     let families = metrics.registry.gather();
     let described = families.iter().map(|f| {
         let labels: Vec<&str> =
@@ -92,6 +99,38 @@ fn a_server_has_one_series_while_dead_and_none_after() {
     );
     assert_eq!(shown(&[]), [""; 0]);
     assert_eq!(shown(&[("api", Reason::Crashed)]), [crashed]);
+}
+
+#[test]
+fn the_series_of_a_server_follow_it_and_leave_with_it() {
+    let metrics = metrics();
+    let shown = || {
+        let page = metrics.render_at(at(0));
+        let of = |l: &str| l.strip_prefix("hangar_medic_server_").map(ToOwned::to_owned);
+        page.lines().filter_map(of).collect::<Vec<_>>()
+    };
+    metrics.set_owners([("api", "ann"), ("db", "bob")]);
+    metrics.set_server_incidents([("api", Phase::Held, Some(Hold::Backoff))]);
+    let (first, second) = (Some(Outcome::Failed), None);
+    metrics.set_server_attempts([
+        attempt("api", Rung::SessionReconnect, first, 5),
+        attempt("api", Rung::ClientReconnect, first, 4),
+        attempt("api", Rung::SessionReconnect, second, 9),
+    ]);
+    assert_eq!(
+        shown(),
+        [
+            "attempt_timestamp_seconds{action=\"client_reconnect\",mcp_server=\"api\",outcome=\"failed\"} 4",
+            "attempt_timestamp_seconds{action=\"session_reconnect\",mcp_server=\"api\",outcome=\"open\"} 9",
+            "incident{hold=\"backoff\",mcp_server=\"api\",phase=\"held\"} 1",
+            "info{mcp_server=\"api\",owner=\"ann\"} 1",
+            "info{mcp_server=\"db\",owner=\"bob\"} 1",
+        ]
+    );
+    metrics.set_owners([("api", "eve")]);
+    metrics.set_server_incidents([("api", Phase::Exhausted, None)]);
+    metrics.set_server_attempts([]);
+    assert_eq!(shown(), ["incident{hold=\"none\",mcp_server=\"api\",phase=\"exhausted\"} 1", "info{mcp_server=\"api\",owner=\"eve\"} 1"]);
 }
 
 #[test]

@@ -302,7 +302,12 @@ impl Board {
     /// Servers that Hangar's metrics or REST answers name.
     #[must_use]
     pub fn known(&self) -> usize {
-        self.servers.values().filter(|entry| !entry.rest_not_found).count()
+        self.known_ids().count()
+    }
+
+    /// The names that [`Board::known`] counts.
+    pub fn known_ids(&self) -> impl Iterator<Item = &str> {
+        self.servers.iter().filter(|(_, entry)| !entry.rest_not_found).map(|(id, _)| id.as_str())
     }
 
     /// Whether the metrics' gauge of this server stands at `state`.

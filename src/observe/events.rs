@@ -3,6 +3,8 @@
 //! It replays nothing, keeps no order and may drop events, so each connection begins with a re-read, and nothing that it
 //! tells opens or closes an incident. An open socket makes Hangar exit 1 on SIGTERM: it is closed as soon as we are to stop.
 
+mod gate;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +16,9 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_tungstenite::tungstenite::Message;
 use tokio_util::sync::CancellationToken;
+
+use gate::Stream;
+pub use gate::{Gate, Paused};
 
 use super::metrics_text::time;
 use crate::hangar::client::Socket;
@@ -36,6 +41,8 @@ const RECONNECT_MAX: Duration = Duration::from_secs(30);
 const GOOD_AFTER: Duration = Duration::from_secs(30);
 /// How long Hangar takes to see a closed socket.
 const CLOSED_AFTER: Duration = Duration::from_millis(100);
+/// How long Hangar's side of a closed stream may wait where nothing happens: for an event, then for a pong.
+const LETS_GO_AFTER: Duration = Duration::from_secs(66);
 const WAKE_MAX: Duration = Duration::from_secs(1);
 /// Where the stream is refused or not there, it is asked for again this seldom: each try may count as a failed authentication.
 const REFUSED_RETRY: Duration = Duration::from_mins(15);
@@ -137,6 +144,7 @@ pub fn read(message: &str, own: Option<&str>) -> Heard {
 }
 
 /// Entry point for fuzzing: any bytes as a message.
+#[doc(hidden)]
 pub fn fuzz_events(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data) {
         let _ = read(text, Some("host-1"));
@@ -167,25 +175,42 @@ impl Waiting {
 /// Why a connection ended.
 enum End {
     Stopped,
+    /// Closed for whoever holds the gate.
+    Paused,
     /// Lost, or not made: tried again soon.
     Lost(String),
     /// Refused for good: tried again seldom.
     Refused(String),
 }
 
-/// Follows the stream until `stop`; `T` is what the engine hears.
-pub async fn follow<T: From<Update> + Send>(client: Arc<HangarClient>, jitter: Jitter, out: mpsc::Sender<T>, stop: CancellationToken) {
+/// Follows the stream until `stop`, but while `gate` is held; `T` is what the engine hears.
+pub async fn follow<T: From<Update> + Send>(
+    client: Arc<HangarClient>,
+    jitter: Jitter,
+    gate: Gate,
+    out: mpsc::Sender<T>,
+    stop: CancellationToken,
+) {
     let mut backoff = Backoff::new(jitter, RECONNECT_FIRST, RECONNECT_MAX);
     let mut complaint: Option<String> = None;
     loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = gate.free() => gate.tell(Stream::Open),
+        }
         let begun = Instant::now();
         let end = tokio::select! {
             () = stop.cancelled() => return,
+            () = gate.held() => {
+                // The upgrade may have been sent already.
+                gate.tell(shut(false));
+                continue;
+            }
             connected = connect(&client) => match connected {
                 Ok((socket, own)) => {
                     complaint = None;
                     tracing::info!(event = "events_open", "Hangar's events are heard");
-                    let end = session(socket, own.as_deref(), &client, &out, &stop).await;
+                    let end = session(socket, own.as_deref(), &client, &gate, &out, &stop).await;
                     if out.send(Update::Closed.into()).await.is_err() {
                         return;
                     }
@@ -199,9 +224,15 @@ pub async fn follow<T: From<Update> + Send>(client: Arc<HangarClient>, jitter: J
         }
         let (why, wait) = match end {
             End::Stopped => return,
+            End::Paused => {
+                tracing::info!(event = "events_paused", "Hangar's events are not heard while it is restarted");
+                backoff.reset();
+                continue;
+            }
             End::Lost(why) => (why, backoff.wait()),
             End::Refused(why) => (why, REFUSED_RETRY),
         };
+        gate.tell(Stream::Shut { let_go_at: None });
         if complaint.as_ref() != Some(&why) {
             tracing::warn!(event = "events_lost", error = why, "Hangar's events are not heard; going on without them");
             complaint = Some(why);
@@ -246,6 +277,7 @@ async fn session<T: From<Update> + Send>(
     mut socket: Socket,
     own: Option<&str>,
     client: &HangarClient,
+    gate: &Gate,
     out: &mpsc::Sender<T>,
     stop: &CancellationToken,
 ) -> End {
@@ -258,6 +290,11 @@ async fn session<T: From<Update> + Send>(
             () = stop.cancelled() => {
                 close(socket, client).await;
                 return End::Stopped;
+            }
+            () = gate.held() => {
+                let woken = close(socket, client).await;
+                gate.tell(shut(woken));
+                return End::Paused;
             }
             permit = out.reserve(), if !opened || !waiting.told.is_empty() => {
                 let Ok(permit) = permit else { return End::Stopped };
@@ -289,13 +326,18 @@ async fn session<T: From<Update> + Send>(
 }
 
 /// Closes the stream, and wakes Hangar's side of it: that waits for its next event, up to 55 s, before it looks whether
-/// anybody listens, and keeps Hangar from ending for as long. Where keys are checked, a call with ours is such an event.
-async fn close(mut socket: Socket, client: &HangarClient) {
-    let subscribe = serde_json::json!({"type": "subscribe", "event_types": ["AuthenticationSucceeded"]}).to_string();
-    let _ = write(&mut socket, subscribe).await;
+/// anybody listens, and keeps Hangar from ending for as long. So it is made to hear of everything, and where keys are
+/// checked, a call with ours is such an event. True if it is: Hangar has let go.
+async fn close(mut socket: Socket, client: &HangarClient) -> bool {
+    let _ = write(&mut socket, r#"{"type":"subscribe"}"#.to_owned()).await;
     let _ = timeout(WRITE_MAX, socket.close(None)).await;
     sleep(CLOSED_AFTER).await;
-    let _ = timeout(WAKE_MAX, client.system()).await;
+    let woken = timeout(WAKE_MAX, client.me()).await;
+    matches!(woken, Ok(Ok(me)) if me.authenticated)
+}
+
+fn shut(let_go: bool) -> Stream {
+    Stream::Shut { let_go_at: (!let_go).then(|| Instant::now() + LETS_GO_AFTER) }
 }
 
 async fn write(socket: &mut Socket, text: String) -> Result<(), String> {

@@ -202,6 +202,19 @@ impl Collector {
     }
 }
 
+/// Entry point for fuzzing: any bytes as a body, whole and in pieces; where the pieces end must change nothing.
+///
+/// # Panics
+/// The pieces were read otherwise than the whole.
+#[doc(hidden)]
+pub fn fuzz_metrics(data: &[u8]) {
+    let read = |size: usize| {
+        let mut collector = Collector::default();
+        data.chunks(size).try_for_each(|part| collector.feed(part)).and_then(|()| collector.finish())
+    };
+    assert_eq!(read(data.len().max(1)), read(7), "the borders of chunks changed what was read");
+}
+
 fn take(reading: &mut MetricsReading, fallback_start: &mut Option<Timestamp>, sample: &Sample<'_>) -> Result<(), &'static str> {
     match sample {
         Sample::ProcessStart { seconds, hangars: true } => reading.process_start = Some(time(*seconds).ok_or("not a time")?),

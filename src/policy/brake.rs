@@ -113,7 +113,11 @@ impl Storm {
 
     /// The storm's hold on this incident, if any.
     #[must_use]
-    pub fn hold(&self, incident: &Incident) -> Option<Braked> {
+    pub fn hold(&self, incident: &Incident, rung: Rung) -> Option<Braked> {
+        if self.active() && rung.restores_fleet() {
+            let why = format!("many servers died at once: {rung} touches every server, the platform's on-call decides");
+            return Some(Braked::new(Hold::Storm, None, why));
+        }
         if !self.members.contains(&incident.incident_id) || self.allowed.contains(&incident.incident_id) {
             return None;
         }

@@ -35,7 +35,7 @@ pub fn decide(policy: &Policy, incident: &Incident, seen: &Seen) -> Decision {
         {
             return Decision::Forbidden(reason);
         }
-        if let Some(why) = not_applicable(incident, rung, seen) {
+        if let Some(why) = not_applicable(policy, incident, rung, seen) {
             if incident.attempts.iter().any(|a| a.action == rung && a.outcome == Some(Outcome::NotApplicable)) {
                 continue;
             }
@@ -53,7 +53,7 @@ pub fn decide(policy: &Policy, incident: &Incident, seen: &Seen) -> Decision {
 pub fn unspent_below(policy: &Policy, incident: &Incident, seen: &Seen, class: Rung) -> Option<Rung> {
     let first = first_rank(incident, seen);
     let lower = policy.rungs.iter().filter(|r| r.action.rank() >= first && r.action < class);
-    let left = lower.filter(|r| not_applicable(incident, r.action, seen).is_none());
+    let left = lower.filter(|r| not_applicable(policy, incident, r.action, seen).is_none());
     left.filter(|r| !spent(r.attempts_max.get().into(), incident, r.action, seen)).map(|r| r.action).min()
 }
 
@@ -98,7 +98,7 @@ fn forbids(incident: &Incident, seen: &Seen) -> Option<Reason> {
 
 /// Why a rung has nothing to act on here, if so.
 #[must_use]
-pub fn not_applicable(incident: &Incident, rung: Rung, seen: &Seen) -> Option<&'static str> {
+pub fn not_applicable(policy: &Policy, incident: &Incident, rung: Rung, seen: &Seen) -> Option<&'static str> {
     match rung {
         Rung::ClientReconnect | Rung::CapabilityRefresh => None,
         Rung::SessionReconnect => match seen {
@@ -117,12 +117,16 @@ pub fn not_applicable(incident: &Incident, rung: Rung, seen: &Seen) -> Option<&'
                 None
             }
         },
-        Rung::ConfigurationReload
-        | Rung::RoleRuntimeRestart
-        | Rung::ConnectorRestart
-        | Rung::RollingMcpRestart
-        | Rung::FullMcpRestart
-        | Rung::HostRestart => Some("this version has no executor for it"),
+        Rung::ConfigurationReload | Rung::RollingMcpRestart | Rung::FullMcpRestart | Rung::HostRestart => policy.platform.missing(rung),
+        Rung::RoleRuntimeRestart if policy.platform.upstreams.contains(&incident.mcp_server) => None,
+        Rung::RoleRuntimeRestart => match (&incident.group, seen) {
+            (None, _) => Some("neither a group member nor a server whose upstream has an executor (platform.upstreams)"),
+            (Some(_), Seen::Dead | Seen::Cold) if starts_used_up(incident) => Some("two starts of ours failed after this death already"),
+            (Some(_), Seen::Dead | Seen::Cold | Seen::Down) => None,
+            (Some(_), _) => Some("the member is not down"),
+        },
+        Rung::ConnectorRestart if policy.platform.definitions.contains(&incident.mcp_server) || incident.group.is_some() => None,
+        Rung::ConnectorRestart => Some("neither a group member nor a server whose definition is at hand (platform.definitions)"),
     }
 }
 

@@ -5,6 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::assess::{Ask, assess, own_log};
 use super::brake::{self, Braked};
 use super::decide::{Decision, decide, only_to_look, unspent_below};
+use super::fleet;
 use super::history::{History, Incident};
 use super::hold::Hold;
 use super::ladder::Rung;
@@ -70,9 +71,11 @@ impl Gate<'_> {
     #[must_use]
     pub fn before_deciding(&self, incident: &Incident, seen: &Seen) -> Option<Braked> {
         self.draining()
+            .or_else(|| super::pause::paused(self.history, &incident.mcp_server, self.now))
             .or_else(|| self.order(incident))
             .or_else(|| self.silenced(incident))
             .or_else(|| self.blind())
+            .or_else(|| fleet::under_way(self.history, incident))
             .or_else(|| self.hangar_at_work(seen))
     }
 
@@ -83,7 +86,8 @@ impl Gate<'_> {
             return None;
         }
         let held = self.silences_unknown(rung).or_else(|| self.backoff(server, seen)).or_else(|| self.group_recovery(incident, server));
-        held.or_else(|| self.permission(incident))
+        let held = held.or_else(|| self.permission(incident));
+        held.or_else(|| fleet::before(self.policy, self.history, incident, rung, self.now))
     }
 
     /// A key that may read and not start is tried again only now and then: somebody must grant it first.

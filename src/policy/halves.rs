@@ -6,6 +6,7 @@ use super::history::{Attempt, History, Incident};
 use super::ladder::Rung;
 use super::limits::Policy;
 use super::reason::Reason;
+use super::record::Outcome;
 use super::seen::Seen;
 use super::snapshot::{ServerReading, Snapshot, StopReason};
 use super::stops::{our_stops, risen};
@@ -22,6 +23,8 @@ pub enum Second {
     Due(&'static str),
     /// It is not needed: the attempt has its receipt.
     NotNeeded(&'static str),
+    /// It can no longer be done; the outcome, where nothing is left to verify.
+    Over(&'static str, Option<Outcome>),
 }
 
 /// How long the group's answer is waited for once a rebalance may be due.
@@ -40,6 +43,10 @@ pub fn second(
     seen: &Seen,
     now: Timestamp,
 ) -> Second {
+    if attempt.action.saves_first() {
+        // What was taken away is put back, whatever became of the server whose incident this is.
+        return if attempt.receipt.is_some() { Second::None } else { super::fleet::second(policy, &snapshot.hangar, attempt, now) };
+    }
     if history.orders.contains_key(&incident.mcp_server) || incident.reason == Reason::CapabilityBlocked {
         return Second::None;
     }

@@ -5,9 +5,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
+use super::approval::Approval;
 use super::break_glass::Grant;
+use super::fleet::{Fleet, Saved};
 use super::ladder::Rung;
 use super::limits::Policy;
+use super::pause::Pause;
 use super::reason::{Provenance, Reason};
 use super::record::{Body, Closed, HoldCause, Outcome, Receipt, Record};
 use super::request::Request;
@@ -32,6 +35,10 @@ pub struct Attempt {
     pub process_start: Option<Timestamp>,
     /// `worker_restart`: when its stop was done.
     pub half_done_at: Option<Timestamp>,
+    /// What stood before it, where it takes something away.
+    pub saved: Option<Saved>,
+    /// The Hangar process of each time that its second half was begun.
+    pub seconds: Vec<Option<Timestamp>>,
     pub receipt: Option<Receipt>,
     pub receipt_at: Option<Timestamp>,
     /// The outcome that the receipt itself settles, if any.
@@ -106,6 +113,8 @@ pub struct Incident {
     pub attempts: Vec<Attempt>,
     /// Rungs recorded as "would act" in observe mode.
     pub would_act: BTreeSet<Rung>,
+    /// The approval that stands, if any.
+    pub approval: Option<Approval>,
 }
 
 impl Incident {
@@ -185,8 +194,12 @@ pub struct History {
     pub grants: BTreeMap<String, Grant>,
     /// Restart requests that wait for their turn, by id.
     pub requests: BTreeMap<String, Request>,
+    /// Pauses that stand: of everything (`None`) and of servers.
+    pub pauses: BTreeMap<Option<String>, Pause>,
     /// Not records but checkpoints: when each server was last seen dead.
     pub seen_dead: BTreeMap<String, Timestamp>,
+    /// The last reload or restart of Hangar that we made.
+    pub fleet: Option<Fleet>,
 }
 
 /// How many entries of `acted` and `opened` are kept at most, whatever happens.
@@ -228,6 +241,9 @@ impl History {
                 });
             }
             Body::AttemptSettled { attempt_id, outcome, why } => {
+                if let Some(fleet) = self.fleet.as_mut().filter(|f| f.attempt_id == *attempt_id) {
+                    fleet.outcome = Some(*outcome);
+                }
                 self.attempt(record, attempt_id, |a| {
                     a.outcome = Some(*outcome);
                     a.settled_at = Some(record.at);
@@ -259,6 +275,34 @@ impl History {
             Body::Request { .. } => self.requested(record),
             Body::RequestEnded { request_id, .. } => {
                 self.requests.remove(request_id);
+            }
+            Body::AttemptSaved { attempt_id, saved } => {
+                if let Some(fleet) = self.fleet.as_mut().filter(|f| f.attempt_id == *attempt_id) {
+                    fleet.saved.clone_from(saved);
+                }
+                self.attempt(record, attempt_id, |a| a.saved = Some(saved.clone()));
+            }
+            Body::AttemptSecond { attempt_id, process_start } => {
+                self.attempt(record, attempt_id, |a| a.seconds.push(*process_start));
+            }
+            Body::Paused { mcp_server, until, principal, reason, .. } => {
+                let (principal, reason) = (principal.clone(), reason.clone());
+                let pause = Pause { mcp_server: mcp_server.clone(), since: record.at, until: *until, principal, reason };
+                self.pauses.insert(mcp_server.clone(), pause);
+            }
+            Body::Unpaused { mcp_server, .. } => {
+                self.pauses.remove(mcp_server);
+            }
+            Body::Approved { incident_id, .. } => {
+                let approval = approved(record);
+                if let Some(incident) = self.open_by_id(incident_id) {
+                    incident.approval = approval;
+                }
+            }
+            Body::ApprovalEnded { approval_id, incident_id, .. } => {
+                if let Some(incident) = self.open_by_id(incident_id) {
+                    incident.approval = incident.approval.take().filter(|a| a.approval_id != *approval_id);
+                }
             }
             Body::GrantRefused { .. } | Body::Anchor { .. } => {}
         }
@@ -362,6 +406,7 @@ impl History {
             closed: None,
             attempts: Vec::new(),
             would_act: BTreeSet::new(),
+            approval: None,
         };
         // A recovery that did not last proves nothing in a storm.
         if let Some(before) = self.opened.iter_mut().rev().find(|o| Some(&o.incident_id) == reopens.as_ref()) {
@@ -382,6 +427,10 @@ impl History {
         }
         if let Some(opened) = self.opened.iter_mut().rev().find(|o| o.incident_id == incident_id) {
             opened.recovered = how == Closed::Recovered;
+        }
+        // With its incident an attempt is over.
+        if let Some(fleet) = self.fleet.as_mut().filter(|f| f.outcome.is_none() && server_of(&f.attempt_id) == server) {
+            fleet.outcome = Some(Outcome::Cancelled);
         }
         if let Some(mut incident) = self.open.remove(server) {
             self.end_acted(&incident, at);
@@ -413,6 +462,16 @@ impl History {
                 attempt_id: attempt_id.clone(),
             });
         }
+        if action.restores_fleet() {
+            self.fleet = Some(Fleet {
+                attempt_id: attempt_id.clone(),
+                action: *action,
+                at: record.at,
+                process_start: *process_start,
+                saved: Saved::default(),
+                outcome: None,
+            });
+        }
         let attempt = Attempt {
             attempt_id: attempt_id.clone(),
             incident_id: incident_id.clone(),
@@ -425,6 +484,8 @@ impl History {
             started_at: record.at,
             process_start: *process_start,
             half_done_at: None,
+            saved: None,
+            seconds: Vec::new(),
             receipt: None,
             receipt_at: None,
             receipt_outcome: None,
@@ -442,6 +503,8 @@ impl History {
             if incident.attempts.iter().any(|a| a.attempt_id == attempt.attempt_id) {
                 return;
             }
+            // Used once, whatever comes of it.
+            incident.approval = incident.approval.take().filter(|a| a.action != *action);
             if *slow_retry {
                 incident.slow_retries = incident.slow_retries.saturating_add(1);
             }
@@ -466,6 +529,19 @@ impl History {
             acted.ended_at.get_or_insert(record.at);
         }
     }
+}
+
+fn approved(record: &Record) -> Option<Approval> {
+    let Body::Approved { approval_id, action, evidence_sha256, principal, role, expires_at, .. } = &record.body else { return None };
+    Some(Approval {
+        approval_id: approval_id.clone(),
+        action: *action,
+        evidence_sha256: evidence_sha256.clone(),
+        principal: principal.clone(),
+        role: role.clone(),
+        at: record.at,
+        expires_at: *expires_at,
+    })
 }
 
 /// `<mcp_server>.<opened at, ms>`: readable, and unique for a server of one instance.

@@ -33,7 +33,7 @@ words! {
         NotPermitted = "not_permitted",
         /// A broad rung without a counting narrower attempt.
         AttemptLogMissing = "attempt_log_missing",
-        /// Another instance holds the fleet lock.
+        /// Another instance holds the fleet lock, or there is none; or Hangar is being restarted.
         LeaseHeld = "lease_held",
         /// Hangar refused our key, or locked our address out.
         AuthRefused = "auth_refused",

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use super::decide::{Decision, decide};
+use super::fleet::shutdowns_are_ours;
 use super::gate::Gate;
 use super::halves::{Second, second};
 use super::history::{Acted, Attempt, History, Incident, attempt_id, incident_id, valid_server_id};
@@ -30,6 +31,10 @@ pub fn restart(policy: &Policy, snapshot: &Snapshot, history: &History) -> Vec<B
     };
     let mut records = vec![Body::HangarRestarted { process_start }];
     let Some(before) = history.process_start else { return records };
+    // We had it restarted ourselves: no start took it down.
+    if history.fleet.as_ref().is_some_and(|f| f.takes_down(before)) {
+        return records;
+    }
     let gone_at = snapshot.hangar.lost_at.unwrap_or(process_start).min(process_start);
     let mut held: Vec<&str> = Vec::new();
     for acted in history.acted.iter().filter(|a| a.process_start == Some(before)) {
@@ -56,7 +61,7 @@ pub fn orphans(snapshot: &Snapshot, history: &History) -> Vec<Body> {
     };
     // `worker_restart` waits: Hangar's counters will tell whether its stop was done.
     let attempts = history.open.values().filter_map(Incident::open_attempt).filter(orphaned);
-    attempts.filter(|a| a.action != Rung::WorkerRestart).map(orphan_receipt).collect()
+    attempts.filter(|a| a.action != Rung::WorkerRestart && !a.action.saves_first()).map(orphan_receipt).collect()
 }
 
 fn orphan_receipt(attempt: &Attempt) -> Body {
@@ -216,7 +221,13 @@ impl Keeper<'_> {
             return Vec::new();
         }
         // Up with a stop on record: started since, by whoever. Where that may have been us, a detection rule's block still stands.
-        let stop = deliberate_stop(self.incident, &self.snapshot.hangar, self.server, self.seen);
+        let open = self.incident.open_attempt();
+        if open.is_some_and(|a| a.action.saves_first() && a.receipt.is_none()) {
+            return Vec::new();
+        }
+        let hangar = &self.snapshot.hangar;
+        let ours = |cause: &HoldCause| *cause == HoldCause::Shutdown && shutdowns_are_ours(self.history, self.incident, hangar);
+        let stop = deliberate_stop(self.incident, hangar, self.server, self.seen).filter(|cause| !ours(cause));
         let Some(cause) = stop.filter(|cause| !up || *cause == HoldCause::DetectionBlock) else { return Vec::new() };
         let mut records = Vec::new();
         let why = format!("stopped at Hangar, reason {cause}");
@@ -285,7 +296,8 @@ impl Keeper<'_> {
 
     fn settle(&self) -> Vec<Body> {
         let Some(attempt) = self.incident.open_attempt().filter(|_| !self.running()) else { return Vec::new() };
-        if self.history.orders.contains_key(&self.incident.mcp_server) && attempt.receipt.is_none() && attempt.half_done_at.is_some() {
+        let held = self.history.orders.contains_key(&self.incident.mcp_server) && !attempt.action.saves_first();
+        if held && attempt.receipt.is_none() && attempt.half_done_at.is_some() {
             return vec![Self::settled(attempt, Outcome::Unresolved, "held before the second half")];
         }
         if attempt.receipt.is_none() {
@@ -298,10 +310,17 @@ impl Keeper<'_> {
                     detail: why.to_owned(),
                     evidence: BTreeMap::new(),
                 }],
+                Second::Over(why, outcome) => vec![Body::AttemptReceipt {
+                    attempt_id: attempt.attempt_id.clone(),
+                    receipt: Receipt::Unknown,
+                    outcome,
+                    detail: why.to_owned(),
+                    evidence: BTreeMap::new(),
+                }],
                 Second::None => vec![self.orphan_receipt(attempt)],
             };
         }
-        let verified = verify(self.policy, &self.snapshot.hangar, self.incident, attempt, self.server, self.seen, self.now);
+        let verified = verify(self.policy, self.snapshot, self.history, self.incident, attempt, self.server, self.seen, self.now);
         let Verified::Settled(outcome, why) = verified else { return Vec::new() };
         let mut records = vec![Self::settled(attempt, outcome, why.clone())];
         if outcome == Outcome::Recovered {
@@ -333,10 +352,11 @@ impl Keeper<'_> {
         match self.seen {
             Seen::Healthy if self.works() => {
                 let mut records: Vec<Body> = released(self.history, id, self.server).into_iter().collect();
-                records.push(self.closed(Closed::HealedByItself, "seen ready and healthy without us"));
+                records.push(self.healed());
                 records
             }
             Seen::Gone => vec![self.closed(Closed::Cancelled, "Hangar no longer knows this server")],
+            Seen::Cold if self.brought_back_soon() => Vec::new(),
             Seen::Cold if self.cold_is_an_end() => {
                 vec![self.closed(Closed::Cancelled, "cold without a restart of Hangar: idle, or its definition changed")]
             }
@@ -349,6 +369,19 @@ impl Keeper<'_> {
             | Seen::Initializing(_)
             | Seen::Dead => Vec::new(),
         }
+    }
+
+    /// A reload or a restart of ours that saved this server brought it back; one attempt, however many servers it heals.
+    fn healed(&self) -> Body {
+        let ours = self.history.fleet.as_ref().filter(|f| f.at >= self.incident.opened_at && f.covers(&self.incident.mcp_server));
+        ours.map_or_else(
+            || self.closed(Closed::HealedByItself, "seen ready and healthy without us"),
+            |fleet| self.closed(Closed::Recovered, format!("brought back by {} ({})", fleet.action, fleet.attempt_id)),
+        )
+    }
+
+    fn brought_back_soon(&self) -> bool {
+        self.history.fleet_under_way().is_some_and(|f| f.covers(&self.incident.mcp_server))
     }
 
     /// Ready proves nothing: something healthy must have been seen since the death. Hangar before 2.20 has no such series.

@@ -64,10 +64,16 @@ impl Rung {
         matches!(self, Self::ClientReconnect | Self::CapabilityRefresh | Self::SessionReconnect | Self::LeaseRecovery | Self::WorkerRestart)
     }
 
-    /// Whether this build has an executor for the rung at all.
+    /// Touches every server of the Hangar, and has to bring back what was ready or dead before.
     #[must_use]
-    pub const fn has_executor(self) -> bool {
-        self.on_by_default()
+    pub const fn restores_fleet(self) -> bool {
+        matches!(self, Self::ConfigurationReload | Self::RollingMcpRestart | Self::FullMcpRestart | Self::HostRestart)
+    }
+
+    /// Takes something away first: what is to be put back is on record before, and the next process puts it back.
+    #[must_use]
+    pub const fn saves_first(self) -> bool {
+        self.restores_fleet() || matches!(self, Self::RoleRuntimeRestart | Self::ConnectorRestart)
     }
 
     /// What the rung does in Hangar's terms, in one sentence.
@@ -110,23 +116,18 @@ pub struct LadderDocument {
     pub rungs: Vec<LadderRow>,
 }
 
-/// The whole ladder as a document; `enabled` tells which rungs the configuration has on.
+/// The whole ladder as a document; `why_not` tells why the configuration has a rung off.
 #[must_use]
-pub fn document(enabled: impl Fn(Rung) -> bool) -> LadderDocument {
+pub fn document(why_not: impl Fn(Rung) -> Option<&'static str>) -> LadderDocument {
     let row = |&rung: &Rung| {
-        let configured = rung.has_executor() && enabled(rung);
-        let why_not = match (rung.has_executor(), configured) {
-            (false, _) => Some("this version has no executor for it"),
-            (true, false) => Some("not listed in policy.rungs"),
-            (true, true) => None,
-        };
+        let why_not = why_not(rung);
         LadderRow {
             rank: rung.rank(),
             action: rung,
             self_service: rung.self_service(),
             broad: rung.broad(),
             what: rung.what(),
-            configured,
+            configured: why_not.is_none(),
             why_not,
         }
     };

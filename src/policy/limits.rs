@@ -6,6 +6,8 @@ use jiff::SignedDuration;
 
 use super::ladder::Rung;
 use super::matrix::Matrix;
+use super::owners::Owners;
+use super::platform::Platform;
 use super::words::words;
 
 words! {
@@ -80,14 +82,20 @@ pub struct Policy {
     pub group_recovery_pass: SignedDuration,
     /// A started group member that is out of rotation this long after ready may need a rebalance.
     pub rejoin_after: SignedDuration,
+    /// How long an approval may be used.
+    pub approval_lasts: SignedDuration,
     pub budgets: Budgets,
     pub storm: StormLimits,
     /// Which role may do what, the daemon's own included.
     pub matrix: Matrix,
     /// An allowed restart request becomes a step; else it is recorded and reported only.
     pub requests_act: bool,
+    /// Whom to tell about which server.
+    pub owners: Owners,
     /// `HANGAR_MEDIC_BREAKGLASS_AUTHORIZATION` is set and not empty where the daemon runs. No setting of the file.
     pub break_glass_authorised: bool,
+    /// What rungs 3 and 6 to 10 can act with.
+    pub platform: Platform,
 }
 
 impl Policy {
@@ -134,6 +142,7 @@ impl Default for Policy {
             neighbour_wait: SignedDuration::from_secs(1),
             group_recovery_pass: SignedDuration::from_secs(35),
             rejoin_after: SignedDuration::from_secs(30),
+            approval_lasts: SignedDuration::from_mins(15),
             budgets: Budgets {
                 starts_per_server: nz32(4),
                 starts_window: SignedDuration::from_hours(1),
@@ -145,7 +154,9 @@ impl Default for Policy {
             storm: StormLimits { servers: nz32(5), share: 0.3, window: SignedDuration::from_secs(60) },
             matrix: Matrix::default(),
             requests_act: false,
+            owners: Owners::default(),
             break_glass_authorised: false,
+            platform: Platform::default(),
         }
     }
 }

@@ -1,10 +1,12 @@
 //! Everything that decides: pure functions over data. No async, IO, clock, logging or randomness inside.
 
+mod approval;
 mod assess;
 mod attempt;
 mod brake;
 mod break_glass;
 mod decide;
+mod fleet;
 mod gate;
 mod halves;
 mod history;
@@ -13,7 +15,10 @@ mod keep;
 mod ladder;
 mod limits;
 mod matrix;
+mod owners;
+mod pause;
 mod plan;
+mod platform;
 mod reason;
 mod recommend;
 mod record;
@@ -28,16 +33,21 @@ mod verify;
 mod when;
 mod words;
 
+pub use approval::{Approvable, Approval, ApprovalAsk, ApprovalEnd, ApprovalEvent, ApprovalRefusal, approvable, approve};
 pub use assess::{Ask, assess, own_log};
 pub use attempt::{AHEAD_MAX, AttemptFault, AttemptRecord, parse_attempt};
 pub use break_glass::{GRANT_MAX, GRANTS_MAX, GlassEvent, GlassRefusal, Grant, GrantAsk, GrantVerdict, grant};
+pub use fleet::{Fleet, LEASE_HELD_UNTIL, Membership, Saved, to_save};
 pub(crate) use history::STORM_WINDOW_MAX;
 pub use history::{Acted, Attempt, History, HoldOrder, Incident, OpenedAt, attempt_id, incident_id, server_of, valid_server_id};
 pub use hold::Hold;
 pub use ladder::{LadderDocument, LadderRow, Rung, document as ladder_document};
 pub use limits::{Budgets, Mode, Policy, RungLimits, StormLimits};
 pub use matrix::{Matrix, OWN_ROLE};
+pub use owners::Owners;
+pub use pause::{PAUSE_MAX, PAUSES_MAX, Pause};
 pub use plan::{Action, AskedBy, Part, Phase, Plan, Read, Standing, Step, plan};
+pub use platform::Platform;
 pub use reason::{Provenance, Reason, Source};
 pub use recommend::{Place, Recommendation, Stride, Tried, recommend};
 pub use record::{Body, Closed, HoldCause, Outcome, Receipt, Record};
@@ -51,3 +61,4 @@ pub use snapshot::{
 };
 pub use symptom::Symptom;
 pub use words::UnknownWord;
+pub(crate) use words::words;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::approval::{self, Approvable, Approval};
 use super::brake::{Braked, Budgets, Storm};
 use super::decide::{Decision, decide, next_slow_retry, only_to_look, slow_retry_rung};
 use super::gate::{Gate, OURSELVES};
@@ -98,16 +99,18 @@ pub struct Standing {
     pub why: String,
     /// The next slow retry of an exhausted incident.
     pub next_retry_at: Option<Timestamp>,
+    /// What a person may approve, if anything waits for that.
+    pub approval: Option<Approvable>,
 }
 
 impl Standing {
     /// A standing that nothing holds.
     pub fn new(phase: Phase, why: impl Into<String>) -> Self {
-        Self { phase, hold: None, until: None, why: why.into(), next_retry_at: None }
+        Self { phase, hold: None, until: None, why: why.into(), next_retry_at: None, approval: None }
     }
 
     fn held(braked: Braked) -> Self {
-        Self { phase: Phase::Held, hold: Some(braked.hold), until: braked.until, why: braked.why, next_retry_at: None }
+        Self { hold: Some(braked.hold), until: braked.until, ..Self::new(Phase::Held, braked.why) }
     }
 }
 
@@ -134,6 +137,8 @@ pub fn plan(policy: &Policy, snapshot: &Snapshot, history: &History, now: Timest
 /// What has to be written down before anything is decided.
 fn bookkeeping(policy: &Policy, snapshot: &Snapshot, history: &History, now: Timestamp) -> Vec<Body> {
     let mut records = super::break_glass::expired(history, now);
+    records.extend(super::pause::ended(history, now));
+    records.extend(approval::ended(policy, snapshot, history, now));
     records.extend(super::request::ended(policy, snapshot, history, now));
     if !snapshot.hangar.fresh {
         records.extend(keep::orphans(snapshot, history));
@@ -159,6 +164,7 @@ enum Because<'a> {
     Next,
     SlowRetry,
     Asked(&'a Request),
+    Approved(&'a Approval),
 }
 
 impl<'a> Because<'a> {
@@ -167,12 +173,13 @@ impl<'a> Because<'a> {
         match self {
             Self::Next | Self::SlowRetry => OURSELVES,
             Self::Asked(request) => request.who(now),
+            Self::Approved(approval) => super::gate::Who { role: &approval.role, break_glass: false },
         }
     }
 
     fn asked_by(self) -> Option<AskedBy> {
         match self {
-            Self::Next | Self::SlowRetry => None,
+            Self::Next | Self::SlowRetry | Self::Approved(_) => None,
             Self::Asked(r) => Some(AskedBy { request_id: r.request_id.clone(), principal: r.principal.clone() }),
         }
     }
@@ -208,12 +215,15 @@ impl<'a> Climber<'a> {
         let mut incidents: Vec<&Incident> = history.open.values().collect();
         incidents.sort_by_key(|i| (i.opened_at, i.mcp_server.as_str()));
         for incident in incidents {
-            let standing = self.stand(incident);
+            let mut standing = self.stand(incident);
+            standing.approval = approval::approvable(self.policy, incident, self.snapshot.servers.get(&incident.mcp_server));
+            self.wake(incident.approval.as_ref().map(|a| a.expires_at));
             self.wake(standing.until);
             self.wake(standing.next_retry_at);
             self.plan.standings.insert(incident.mcp_server.clone(), standing);
         }
         history.grants.values().for_each(|g| self.wake(Some(g.expires_at)));
+        history.pauses.values().for_each(|p| self.wake(Some(p.until)));
         history.requests.values().for_each(|r| self.wake(Some(after(r.at, REQUEST_WAITS_MAX))));
         self.plan
     }
@@ -315,7 +325,10 @@ impl<'a> Climber<'a> {
         }
         match decide(self.policy, incident, &seen) {
             Decision::Climb(rung) => self.rung(incident, server, &seen, rung, Because::Next),
-            Decision::Forbidden(reason) => Standing::held(Gate::forbidden(reason)),
+            Decision::Forbidden(reason) => match approval::opened(self.policy, incident, server, self.now) {
+                Some(approval) => self.rung(incident, server, &seen, approval.action, Because::Approved(approval)),
+                None => Standing::held(Gate::forbidden(reason)),
+            },
             Decision::Pass(rung, why) => Standing::new(Phase::Watching, format!("{rung}: {why}")),
             Decision::Exhausted => self.exhausted(incident, server, &seen),
         }
@@ -326,7 +339,7 @@ impl<'a> Climber<'a> {
         let gate = Gate { policy: self.policy, snapshot: self.snapshot, history: self.history, now: self.now };
         let braked = gate
             .before_rung(incident, server, seen, rung)
-            .or_else(|| self.storm.hold(incident).filter(|_| !only_to_look(incident, seen)))
+            .or_else(|| self.storm.hold(incident, rung).filter(|_| !(rung.only_looks() && only_to_look(incident, seen))))
             .or_else(|| gate.after_storm(incident, rung))
             .or_else(|| self.budgets.check(self.policy, &incident.mcp_server, rung))
             .or_else(|| gate.permitted(Some(incident), Some(seen), rung, because.who(self.now)))
@@ -344,6 +357,7 @@ impl<'a> Climber<'a> {
         let why = match because {
             Because::SlowRetry => "slow retry of an exhausted incident".to_owned(),
             Because::Next => format!("{}, {}: the narrowest rung not yet tried", incident.symptom(), incident.reason),
+            Because::Approved(approval) => format!("approved by {} ({}), {}", approval.principal, approval.role, approval.approval_id),
             Because::Asked(request) => format!("asked for by {} ({}), {}", request.principal, request.role, request.request_id),
         };
         let action = Action {
@@ -391,7 +405,8 @@ impl<'a> Climber<'a> {
             return Standing::held(braked);
         }
         match second {
-            super::halves::Second::Due(why) if self.confirmed(server) => {
+            // What puts back reads for itself, and where a definition is out there is nothing to confirm.
+            super::halves::Second::Due(why) if attempt.action.saves_first() || self.confirmed(server) => {
                 let action = Action {
                     attempt_id: attempt.attempt_id.clone(),
                     incident_id: incident.incident_id.clone(),
@@ -419,9 +434,9 @@ impl<'a> Climber<'a> {
                 self.wake(until);
                 return Standing::new(Phase::Settling, attempt.action.as_str());
             }
-            super::halves::Second::None | super::halves::Second::NotNeeded(_) => {}
+            super::halves::Second::None | super::halves::Second::NotNeeded(_) | super::halves::Second::Over(..) => {}
         }
-        let verified = super::verify::verify(self.policy, &self.snapshot.hangar, incident, attempt, server, seen, self.now);
+        let verified = super::verify::verify(self.policy, self.snapshot, self.history, incident, attempt, server, seen, self.now);
         match verified {
             super::verify::Verified::Pending(until) => self.wake(until),
             super::verify::Verified::ReadAgain => self.read_again(incident, server),
@@ -436,7 +451,10 @@ impl<'a> Climber<'a> {
         let gate = Gate { policy: self.policy, snapshot: self.snapshot, history: self.history, now: self.now };
         let observing = self.policy.mode == Mode::Observe;
         let would = || Braked::new(Hold::ObserveOnly, None, format!("would finish {}", attempt.action));
-        gate.draining().or_else(|| observing.then(would)).or_else(|| gate.last(incident))
+        // What we stopped is started again whatever is paused meanwhile: leaving it down would be our own harm.
+        let undoes = attempt.action == Rung::WorkerRestart || attempt.action.saves_first();
+        let paused = || super::pause::paused(self.history, &incident.mcp_server, self.now).filter(|_| !undoes);
+        gate.draining().or_else(paused).or_else(|| observing.then(would)).or_else(|| gate.last(incident))
     }
 
     /// Both reads are young enough to act on.

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::approval::ApprovalEnd;
+use super::fleet::Saved;
 use super::ladder::Rung;
 use super::reason::{Provenance, Reason};
 use super::report::Report;
@@ -187,6 +189,45 @@ pub enum Body {
     },
     /// A request that was to act came to its end.
     RequestEnded { request_id: String, how: RequestEnd, why: String },
+    /// What stood before an attempt that takes something away. Recorded with its opening.
+    AttemptSaved { attempt_id: String, saved: Saved },
+    /// The second half of an attempt is about to act.
+    AttemptSecond {
+        attempt_id: String,
+        /// The Hangar process that it is made in.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        process_start: Option<Timestamp>,
+    },
+    /// A person paused everything, or one server, until then.
+    Paused {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mcp_server: Option<String>,
+        until: Timestamp,
+        principal: String,
+        role: String,
+        reason: String,
+    },
+    /// A pause ends: its time is over, or a person ended it.
+    Unpaused {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mcp_server: Option<String>,
+        why: String,
+    },
+    /// A person approved one action of one incident on this evidence: once, until then.
+    Approved {
+        approval_id: String,
+        incident_id: String,
+        action: Rung,
+        evidence_sha256: String,
+        /// What was approved, for whoever reads the record.
+        evidence: BTreeMap<String, serde_json::Value>,
+        principal: String,
+        role: String,
+        reason: String,
+        expires_at: Timestamp,
+    },
+    /// An approval ended unused. The attempt that it opens uses it up.
+    ApprovalEnded { approval_id: String, incident_id: String, how: ApprovalEnd, why: String },
 }
 
 /// A record as stored: `seq` counts from 1 in each `instance`; `hash` covers everything else.

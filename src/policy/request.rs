@@ -173,15 +173,12 @@ fn judge_again(policy: &Policy, snapshot: &Snapshot, history: &History, request:
         debug_assert!(matches!(braked.hold, Hold::NotPermitted | Hold::AttemptLogMissing));
         return Some((RequestEnd::Refused, format!("{}: {}", braked.hold, braked.why)));
     }
-    if !class.has_executor() {
-        return of_class("this version has no executor for it");
-    }
-    if policy.rung(class).is_none() {
-        return of_class("not listed in policy.rungs");
+    if let Some(why) = policy.why_not(class) {
+        return of_class(why);
     }
     let Some(incident) = incident else {
         return of_class("the target has no open incident: there is nothing to recover");
     };
     let seen = seen.filter(|seen| *seen != Seen::Unknown)?;
-    not_applicable(incident, class, &seen).and_then(of_class)
+    not_applicable(policy, incident, class, &seen).and_then(of_class)
 }

@@ -2,12 +2,12 @@
 
 use jiff::Timestamp;
 
-use super::history::{Attempt, Incident};
+use super::history::{Attempt, History, Incident};
 use super::ladder::Rung;
 use super::limits::Policy;
 use super::record::{Outcome, Receipt};
 use super::seen::Seen;
-use super::snapshot::{HangarReading, ServerReading, StopReason};
+use super::snapshot::{HangarReading, ServerReading, Snapshot, StopReason};
 use super::stops::risen;
 use super::when::after;
 
@@ -29,15 +29,18 @@ fn settled(outcome: Outcome, why: impl Into<String>) -> Verified {
 
 /// Judges an attempt that has its receipt. `Seen::Unknown` settles nothing.
 #[must_use]
+#[allow(clippy::too_many_arguments, reason = "the planner's whole view; a struct of it would be made for this one call")]
 pub fn verify(
     policy: &Policy,
-    hangar: &HangarReading,
+    snapshot: &Snapshot,
+    history: &History,
     incident: &Incident,
     attempt: &Attempt,
     server: &ServerReading,
     seen: &Seen,
     now: Timestamp,
 ) -> Verified {
+    let hangar = &snapshot.hangar;
     let (Some(receipt), Some(receipt_at)) = (attempt.receipt, attempt.receipt_at) else {
         return Verified::Pending(None);
     };
@@ -45,6 +48,13 @@ pub fn verify(
     let judged_by_server = attempt.action == Rung::LeaseRecovery && attempt.half_done_at.is_some();
     if let Some(outcome) = attempt.receipt_outcome.filter(|_| !judged_by_server) {
         return settled(outcome, own_words(attempt, outcome));
+    }
+    if attempt.action.restores_fleet() {
+        return if hangar.fresh {
+            super::fleet::verify(policy, snapshot, history, attempt, receipt_at, now)
+        } else {
+            Verified::Pending(None)
+        };
     }
     if *seen == Seen::Unknown {
         return Verified::Pending(None);

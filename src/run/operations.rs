@@ -1,12 +1,13 @@
 //! What the API has done, through the engine: it alone writes.
 
 use futures_util::future::BoxFuture;
+use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::engine::{Command, CommandError, Held, Reply, Resume, Signal};
-use crate::policy::{GrantAsk, GrantVerdict, RequestAsk, RequestVerdict};
+use crate::engine::{Asker, Command, CommandError, Held, Reply, Resume, Signal};
+use crate::policy::{ApprovalAsk, Body, GrantAsk, GrantVerdict, RequestAsk, RequestVerdict};
 use crate::server::Caller;
-use crate::server::operations::{GlassBody, Operations, RequestBody};
+use crate::server::operations::{ApproveBody, GlassBody, Operations, PauseBody, RequestBody};
 
 /// The engine's door.
 pub struct ThroughEngine(pub mpsc::Sender<Signal>);
@@ -40,4 +41,28 @@ impl Operations for ThroughEngine {
         let resume = Resume { held, principal: caller.name, role: caller.role, reason };
         Box::pin(self.ask(|reply| Command::Resume(resume, reply)))
     }
+
+    fn approve(&self, caller: Caller, incident_id: String, body: ApproveBody) -> BoxFuture<'_, Result<Body, CommandError>> {
+        let ApproveBody { action, evidence_sha256, reason } = body;
+        let Caller { name: principal, role } = caller;
+        let ask = ApprovalAsk { approval_id: String::new(), incident_id, action, evidence_sha256, principal, role, reason };
+        Box::pin(self.ask(|reply| Command::Approve(ask, reply)))
+    }
+
+    fn hold(&self, caller: Caller, held: Held, reason: String) -> BoxFuture<'_, Result<String, CommandError>> {
+        Box::pin(self.ask(|reply| Command::Hold(held, asker(caller, reason), reply)))
+    }
+
+    fn pause(&self, caller: Caller, body: PauseBody) -> BoxFuture<'_, Result<Timestamp, CommandError>> {
+        let PauseBody { mcp_server, duration, reason } = body;
+        Box::pin(self.ask(move |reply| Command::Pause(mcp_server, duration, asker(caller, reason), reply)))
+    }
+
+    fn unpause(&self, caller: Caller, reason: String) -> BoxFuture<'_, Result<(), CommandError>> {
+        Box::pin(self.ask(|reply| Command::Unpause(asker(caller, reason), reply)))
+    }
+}
+
+fn asker(caller: Caller, reason: String) -> Asker {
+    Asker { principal: caller.name, role: caller.role, reason }
 }

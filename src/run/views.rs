@@ -14,7 +14,9 @@ use crate::engine::{Share, blind_spots};
 use crate::hangar::HangarClient;
 use crate::metrics::Metrics;
 use crate::policy::{LadderDocument, Mode, Policy, Provenance, Reason, RecoveryMetrics, ladder_document};
-use crate::server::views::{AttemptView, HangarView, HoldOrderView, IncidentView, SaidView, StatusView, ViewError, Views, Which};
+use crate::server::views::{
+    AttemptView, HangarView, HoldOrderView, IncidentView, PauseView, SaidView, StatusView, ViewError, Views, Which,
+};
 
 /// The daemon, as its parts tell it.
 pub struct DaemonViews {
@@ -45,7 +47,7 @@ impl DaemonViews {
             instance: config.hangar.instance.clone(),
             url: config.hangar.url.to_string(),
             mode: config.policy.mode,
-            reads_log: config.hangar.log_file.is_some(),
+            reads_log: config.hangar.reads_log(),
             policy: config.policy.clone(),
             started_at: clock::now(),
             log,
@@ -107,12 +109,17 @@ impl Views for DaemonViews {
                 .iter()
                 .map(|order| HoldOrderView { mcp_server: order.mcp_server.clone(), cause: order.cause, since: order.since })
                 .collect(),
+            pauses: live
+                .pauses
+                .into_iter()
+                .map(|p| PauseView { mcp_server: p.mcp_server, since: p.since, until: p.until, principal: p.principal, reason: p.reason })
+                .collect(),
             fraction_avoided_full_restart: self.metrics.fraction_avoided_full_restart(),
         }
     }
 
     fn ladder(&self) -> LadderDocument {
-        ladder_document(|rung| self.policy.rung(rung).is_some())
+        ladder_document(|rung| self.policy.why_not(rung))
     }
 
     fn recovery_metrics(&self) -> RecoveryMetrics {

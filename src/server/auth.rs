@@ -10,8 +10,9 @@ use axum::response::{IntoResponse, Response};
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
+use super::tls::Peer;
 use super::{ApiError, Shared};
-use crate::config::Principal;
+use crate::config::{Principal, Proof};
 use crate::policy::{Matrix, Rung};
 
 /// What a route asks of the caller's role.
@@ -19,16 +20,21 @@ use crate::policy::{Matrix, Rung};
 pub(super) enum Permission {
     /// Every principal may ask: the gate judges what is asked for, and the refusal carries its report.
     Ask,
-    /// Lets the daemon start what was stopped: whoever may restart a worker may allow that.
-    Resume,
+    /// Brakes, or lets the daemon start what was stopped: whoever may restart a worker may do both.
+    Brake,
 }
 
 /// Every route that changes something. One that is not named here is denied.
 const ROUTES: &[(&str, Permission)] = &[
     ("/api/v1/break-glass", Permission::Ask),
     ("/api/v1/restart-requests", Permission::Ask),
-    ("/api/v1/incidents/{id}/resume", Permission::Resume),
-    ("/api/v1/servers/{id}/resume", Permission::Resume),
+    ("/api/v1/incidents/{id}/resume", Permission::Brake),
+    ("/api/v1/servers/{id}/resume", Permission::Brake),
+    ("/api/v1/incidents/{id}/approve", Permission::Ask),
+    ("/api/v1/incidents/{id}/hold", Permission::Brake),
+    ("/api/v1/servers/{id}/hold", Permission::Brake),
+    ("/api/v1/pause", Permission::Brake),
+    ("/api/v1/resume", Permission::Brake),
 ];
 
 /// The principal behind a request.
@@ -36,6 +42,12 @@ const ROUTES: &[(&str, Permission)] = &[
 pub struct Caller {
     pub name: String,
     pub role: String,
+}
+
+impl From<&Principal> for Caller {
+    fn from(principal: &Principal) -> Self {
+        Self { name: principal.name.clone(), role: principal.role.clone() }
+    }
 }
 
 /// Whether a file may have changed: device, inode, size, and both times to the nanosecond.
@@ -51,13 +63,14 @@ struct Known {
 
 impl Known {
     fn refresh(&mut self) {
-        let meta = std::fs::metadata(&self.principal.token_file.path).ok();
+        let Proof::Token(file) = &self.principal.proof else { return };
+        let meta = std::fs::metadata(&file.path).ok();
         let stamp = meta.map(|m| (m.dev(), m.ino(), m.size(), m.mtime(), m.mtime_nsec(), m.ctime(), m.ctime_nsec()));
         if stamp.is_some() && stamp == self.stamp {
             return;
         }
         let (before, name) = (self.digest.take(), &self.principal.name);
-        match self.principal.token_file.read() {
+        match file.read() {
             Ok(token) => self.digest = Some(digest(token.expose())),
             Err(error) if before.is_some() || self.stamp != stamp => {
                 tracing::warn!(principal = name, error = error.explained(), "the token file gives no token: nobody is this principal");
@@ -86,11 +99,19 @@ impl Principals {
         Self { known: Mutex::new(known.collect()), matrix }
     }
 
-    fn authenticate(&self, authorization: Option<&HeaderValue>) -> Result<Caller, ApiError> {
+    /// By the token, where one is given; else by the certificate.
+    fn authenticate(&self, authorization: Option<&HeaderValue>, peer: &Peer) -> Result<Caller, ApiError> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.is_empty() {
             let why = "no principals are configured (web.principals): nothing can be changed through the API";
             return Err(ApiError::new(StatusCode::FORBIDDEN, "no_credentials_configured", why));
+        }
+        if authorization.is_none() && peer.is_known() {
+            let shows = |known: &&Known| matches!(&known.principal.proof, Proof::Certificate(name) if peer.is(name));
+            let mut shown = known.iter().filter(shows);
+            let (first, second) = (shown.next(), shown.next());
+            let caller = first.filter(|_| second.is_none()).map(|k| Caller::from(&k.principal));
+            return caller.ok_or_else(unauthorized);
         }
         let given = authorization.and_then(bearer).map(digest).ok_or_else(unauthorized)?;
         // All are compared, each in constant time: how long it takes tells nothing of any token.
@@ -101,7 +122,7 @@ impl Principals {
             let same = each.digest.map_or(Choice::from(0), |digest| digest.ct_eq(&given));
             matches += u32::from(same.unwrap_u8());
             if bool::from(same) {
-                found = Some(Caller { name: each.principal.name.clone(), role: each.principal.role.clone() });
+                found = Some(Caller::from(&each.principal));
             }
         }
         // Two with one token: nobody can say who it is.
@@ -111,9 +132,10 @@ impl Principals {
     fn may(&self, caller: &Caller, permission: Permission) -> Result<(), ApiError> {
         match permission {
             Permission::Ask => Ok(()),
-            Permission::Resume if self.matrix.permits(&caller.role, Rung::WorkerRestart) => Ok(()),
-            Permission::Resume => {
-                let why = format!("the role {} may not resume: that needs {} in the class matrix", caller.role, Rung::WorkerRestart);
+            Permission::Brake if self.matrix.permits(&caller.role, Rung::WorkerRestart) => Ok(()),
+            Permission::Brake => {
+                let why =
+                    format!("the role {} may neither hold nor resume: that needs {} in the class matrix", caller.role, Rung::WorkerRestart);
                 Err(ApiError::new(StatusCode::FORBIDDEN, "not_permitted", why))
             }
         }
@@ -128,7 +150,7 @@ fn bearer(value: &HeaderValue) -> Option<&str> {
 }
 
 fn unauthorized() -> ApiError {
-    ApiError::new(StatusCode::UNAUTHORIZED, "unauthorized", "a bearer token of a configured principal is needed")
+    ApiError::new(StatusCode::UNAUTHORIZED, "unauthorized", "a bearer token, or a certificate, of a configured principal is needed")
 }
 
 /// Lets through who may; the handler finds the [`Caller`] in the request's extensions. The body is not read before.
@@ -155,7 +177,9 @@ fn judge(principals: &Principals, request: &Request) -> Result<Caller, ApiError>
     let permission = permission.ok_or_else(denied)?;
     let mut headers = request.headers().get_all(header::AUTHORIZATION).iter();
     let (first, second) = (headers.next(), headers.next());
-    let caller = principals.authenticate(first.filter(|_| second.is_none()))?;
+    let nobody = Peer::default();
+    let peer = request.extensions().get::<Peer>().filter(|_| first.is_none()).unwrap_or(&nobody);
+    let caller = principals.authenticate(first.filter(|_| second.is_none()), peer)?;
     principals.may(&caller, permission)?;
     Ok(caller)
 }
@@ -167,7 +191,7 @@ mod tests {
 
     fn check(principals: &Principals, authorization: &str, who: Result<&str, &str>) {
         let value = HeaderValue::from_str(authorization).unwrap();
-        let found = principals.authenticate(Some(&value).filter(|_| !authorization.is_empty()));
+        let found = principals.authenticate(Some(&value).filter(|_| !authorization.is_empty()), &Peer::default());
         let found = found.map(|c| c.name).map_err(|e| e.code().to_owned());
         assert_eq!(found, who.map(ToOwned::to_owned).map_err(ToOwned::to_owned), "{authorization}");
     }
@@ -178,7 +202,7 @@ mod tests {
         let file = |name: &str, token: &str| {
             let path = dir.path().join(name);
             std::fs::write(&path, token).unwrap();
-            Principal { name: name.to_owned(), role: "operator".to_owned(), token_file: SecretFile { path } }
+            Principal { name: name.to_owned(), role: "operator".to_owned(), proof: Proof::Token(SecretFile { path }) }
         };
         let all = [file("alice", "token-of-alice-1\n"), file("bob", "token-of-bob-123")];
         let principals = Principals::new(&all, Matrix::default());
@@ -202,11 +226,11 @@ mod tests {
     }
 
     #[test]
-    fn whoever_may_restart_a_worker_may_resume() {
+    fn whoever_may_restart_a_worker_may_hold_and_resume() {
         let principals = Principals::new(&[], Matrix::default());
         for (role, may) in [("viewer", false), ("operator", true), ("admin", true), ("root", false)] {
             let caller = Caller { name: "a".to_owned(), role: role.to_owned() };
-            assert_eq!(principals.may(&caller, Permission::Resume).is_ok(), may, "{role}");
+            assert_eq!(principals.may(&caller, Permission::Brake).is_ok(), may, "{role}");
             assert!(principals.may(&caller, Permission::Ask).is_ok());
         }
     }

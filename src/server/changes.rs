@@ -21,7 +21,7 @@ use crate::policy::{Body, RefusalCode, Report};
 /// Bytes of a body: a thousand prior attempts fit.
 pub(super) const CHANGE_BODY_MAX: usize = 512 * 1024;
 
-fn whole(body: Result<Bytes, BytesRejection>) -> Result<Bytes, ApiError> {
+pub(super) fn whole(body: Result<Bytes, BytesRejection>) -> Result<Bytes, ApiError> {
     body.map_err(|refused| match refused.status() {
         StatusCode::PAYLOAD_TOO_LARGE => {
             ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", format!("the body may have at most {CHANGE_BODY_MAX} bytes"))
@@ -31,7 +31,7 @@ fn whole(body: Result<Bytes, BytesRejection>) -> Result<Bytes, ApiError> {
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "the shape that map_err takes")]
-fn faulty(faults: Vec<String>) -> ApiError {
+pub(super) fn faulty(faults: Vec<String>) -> ApiError {
     ApiError::bad_request(faults.join("; ")).with_faults(faults)
 }
 
@@ -41,6 +41,10 @@ impl From<CommandError> for ApiError {
             CommandError::Unwritable => Self::unavailable("log_unwritable", error.to_string()),
             CommandError::Stopping => Self::unavailable("stopping", error.to_string()),
             CommandError::NotFound(_) => Self::new(StatusCode::NOT_FOUND, "not_found", error.to_string()),
+            CommandError::Refused { code, .. } => {
+                let status = if code == "not_permitted" { StatusCode::FORBIDDEN } else { StatusCode::CONFLICT };
+                Self::new(status, code, error.to_string())
+            }
             CommandError::NothingToDo(_) => Self::new(StatusCode::CONFLICT, "nothing_to_do", error.to_string()),
         }
     }

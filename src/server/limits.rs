@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use axum::Router;
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -15,8 +15,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Sleep, sleep, timeout};
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+use super::tls::{self, Peer, Tls};
+use crate::metrics::Metrics;
 use crate::supervise::Children;
 
 /// A request's head must be whole within this time, counted from the end of the request before it: it ends idle
@@ -42,21 +45,29 @@ pub const DRAIN: Duration = Duration::from_secs(3);
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
 /// Serves until `stop` is cancelled, then drains.
-pub(super) async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) {
+pub(super) async fn serve(listener: TcpListener, router: Router, tls: Option<(Tls, Arc<Metrics>)>, stop: CancellationToken) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = Children::new();
+    let mut look = tokio::time::interval(tls::LOOK_EVERY);
+    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
+            _ = look.tick(), if tls.is_some() => if let Some((tls, metrics)) = &tls {
+                tls.refresh(metrics);
+            },
             (peer, ended) = connections.next() => if let Err(panic) = ended {
                 tracing::error!(%peer, panic, "a connection's task panicked");
             },
             Some((stream, peer, place)) = accept(&listener, &places) => {
-                let service = TowerToHyperService::new(router.clone());
-                let stop = stop.clone();
+                let (router, stop) = (router.clone(), stop.clone());
+                let acceptor = tls.as_ref().map(|(tls, _)| tls.acceptor());
                 connections.spawn(peer, async move {
                     let _place = place;
-                    connection(stream, service, stop).await;
+                    match acceptor {
+                        None => connection(stream, router, stop).await,
+                        Some(acceptor) => secure(stream, &acceptor, router, stop).await,
+                    }
                 });
             }
         }
@@ -87,7 +98,29 @@ fn is_of_the_connection(error: &io::Error) -> bool {
     [ConnectionAborted, ConnectionRefused, ConnectionReset].contains(&error.kind())
 }
 
-async fn connection(stream: TcpStream, service: TowerToHyperService<Router>, stop: CancellationToken) {
+/// A connection whose handshake is over within the time of a request's head; a certificate that was shown goes with every
+/// request.
+async fn secure(stream: TcpStream, acceptor: &TlsAcceptor, router: Router, stop: CancellationToken) {
+    let shaken = tokio::select! {
+        () = stop.cancelled() => return,
+        shaken = timeout(HEADER_TIMEOUT, acceptor.accept(stream)) => shaken,
+    };
+    match shaken {
+        Ok(Ok(stream)) => {
+            let peer = Peer::of(stream.get_ref().1.peer_certificates());
+            connection(stream, router.layer(Extension(peer)), stop).await;
+        }
+        // The client's own: no TLS, too old, a certificate that is not one of ours.
+        Ok(Err(error)) => tracing::debug!(%error, "no TLS connection came about"),
+        Err(_) => tracing::debug!("a TLS handshake took too long"),
+    }
+}
+
+async fn connection<S>(stream: S, router: Router, stop: CancellationToken)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = TowerToHyperService::new(router);
     let io = TokioIo::new(Unstalled::new(stream, STALL_TIMEOUT));
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(HEAD_MAX);

@@ -5,11 +5,14 @@
 mod access;
 mod api;
 mod auth;
+mod brakes;
 mod changes;
 mod error;
 mod health;
 mod limits;
 pub mod operations;
+pub mod runbooks;
+mod tls;
 pub mod views;
 mod webhook;
 
@@ -33,6 +36,7 @@ pub use auth::{Caller, Principals};
 pub use error::ApiError;
 pub use limits::{BODY_MAX, CONNECTIONS_MAX, DRAIN, HEADER_TIMEOUT, REQUEST_TIMEOUT, STALL_TIMEOUT};
 use operations::Operations;
+pub use tls::{Tls, TlsError};
 pub use views::Views;
 
 const WEBHOOK_PATH: &str = "/api/v1/alertmanager";
@@ -60,6 +64,8 @@ pub struct Shared {
     principals: Principals,
     /// What Alertmanager must show.
     webhook_access: OnceLock<HttpAccess>,
+    /// The name on the certificate that does as well.
+    webhook_certificate: OnceLock<String>,
     /// Why the daemon is not ready; `None` once it is.
     not_ready: RwLock<Option<String>>,
     desk: webhook::Desk,
@@ -81,6 +87,7 @@ impl Shared {
             operations: OnceLock::new(),
             principals,
             webhook_access: OnceLock::new(),
+            webhook_certificate: OnceLock::new(),
             not_ready: RwLock::new(Some("starting".to_owned())),
             desk: webhook::Desk::new(),
         })
@@ -98,6 +105,11 @@ impl Shared {
     /// The webhook asks for these credentials from now on. Only the first call counts.
     pub fn set_webhook_access(&self, access: HttpAccess) {
         let _ = self.webhook_access.set(access);
+    }
+
+    /// The webhook lets in who shows a certificate with this name, too. Only the first call counts.
+    pub fn set_webhook_certificate(&self, name: String) {
+        let _ = self.webhook_certificate.set(name);
     }
 
     /// The API answers from now on. Only the first call counts.
@@ -129,6 +141,7 @@ impl Shared {
 pub struct Bound {
     listener: TcpListener,
     address: SocketAddr,
+    tls: Option<Tls>,
 }
 
 /// Binds `host:port`. Port 0 takes a free one.
@@ -145,7 +158,7 @@ pub async fn bind(listen_address: &str, unsafe_no_auth: bool) -> Result<Bound, S
     let mut refused = None;
     for address in found {
         match TcpListener::bind(address).await.and_then(|l| Ok((l.local_addr()?, l))) {
-            Ok((address, listener)) => return Ok(Bound { listener, address }),
+            Ok((address, listener)) => return Ok(Bound { listener, address, tls: None }),
             Err(source) => refused = refused.or(Some(ServerError::Bind { address, source })),
         }
     }
@@ -159,13 +172,20 @@ impl Bound {
         self.address
     }
 
+    /// Speaks TLS only.
+    #[must_use]
+    pub fn with_tls(self, tls: Option<Tls>) -> Self {
+        Self { tls, ..self }
+    }
+
     /// Answers until `stop` is cancelled, then ends what is under way within `DRAIN`.
     ///
     /// # Errors
     /// None at present; a failed accept is logged and tried again.
     pub async fn serve(self, shared: Arc<Shared>, stop: CancellationToken) -> Result<(), ServerError> {
+        let tls = self.tls.map(|tls| (tls, Arc::clone(&shared.metrics)));
         let router = router(shared, access::HostRule::for_address(self.address.ip()));
-        limits::serve(self.listener, router, stop).await;
+        limits::serve(self.listener, router, tls, stop).await;
         Ok(())
     }
 }
@@ -176,6 +196,11 @@ fn router(shared: Arc<Shared>, host_rule: access::HostRule) -> Router {
         .route("/restart-requests", post(changes::restart_request))
         .route("/incidents/{id}/resume", post(changes::resume_incident))
         .route("/servers/{id}/resume", post(changes::resume_server))
+        .route("/incidents/{id}/approve", post(brakes::approve))
+        .route("/incidents/{id}/hold", post(brakes::hold_incident))
+        .route("/servers/{id}/hold", post(brakes::hold_server))
+        .route("/pause", post(brakes::pause))
+        .route("/resume", post(brakes::resume))
         .route_layer(DefaultBodyLimit::max(changes::CHANGE_BODY_MAX))
         .route_layer(middleware::from_fn_with_state(shared.clone(), auth::authorise));
     let api = Router::new()
@@ -194,6 +219,7 @@ fn router(shared: Arc<Shared>, host_rule: access::HostRule) -> Router {
         .route("/-/healthy", get(health::healthy))
         .route("/-/ready", get(health::ready))
         .route("/metrics", get(health::metrics))
+        .route("/runbooks/{name}", get(runbooks::page))
         .nest("/api/v1", api)
         .fallback(error::not_found)
         .method_not_allowed_fallback(error::method_not_allowed)

@@ -1,13 +1,13 @@
 //! What the API can have done, and what of it is read from a body.
 
 use futures_util::future::BoxFuture;
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value};
 
 use super::Caller;
 use crate::config::{parse_duration, show_duration};
 use crate::engine::{CommandError, Held};
-use crate::policy::{AttemptRecord, GRANT_MAX, GrantVerdict, RequestVerdict, Rung, Symptom, parse_attempt};
+use crate::policy::{AttemptRecord, GRANT_MAX, GrantVerdict, PAUSE_MAX, RequestVerdict, Rung, Symptom, parse_attempt};
 
 /// Characters of a target and of a reason.
 const TARGET_MAX: usize = 200;
@@ -36,6 +36,33 @@ pub struct RequestBody {
     pub request_break_glass: bool,
 }
 
+/// `POST /api/v1/incidents/{id}/approve`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApproveBody {
+    pub action: Rung,
+    /// As the incident shows it.
+    pub evidence_sha256: String,
+    pub reason: String,
+}
+
+/// `POST /api/v1/pause`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PauseBody {
+    /// `None`: everything.
+    pub mcp_server: Option<String>,
+    /// Positive, at most [`PAUSE_MAX`].
+    pub duration: SignedDuration,
+    pub reason: String,
+}
+
+/// `POST /api/v1/resume`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResumeBody {
+    /// `None`: ends the pause of everything.
+    pub mcp_server: Option<String>,
+    pub reason: String,
+}
+
 /// Carries out what people ask for. The caller is authenticated, and may ask.
 pub trait Operations: Send + Sync {
     /// Judges and records; the verdict says whether there is a grant.
@@ -46,6 +73,18 @@ pub trait Operations: Send + Sync {
 
     /// Ends a hold order; answers with the server.
     fn resume(&self, caller: Caller, held: Held, reason: String) -> BoxFuture<'_, Result<String, CommandError>>;
+
+    /// Approves one action of an incident for the evidence that was shown; answers with the record.
+    fn approve(&self, caller: Caller, incident_id: String, body: ApproveBody) -> BoxFuture<'_, Result<crate::policy::Body, CommandError>>;
+
+    /// Holds a server until a person resumes it; answers with the server.
+    fn hold(&self, caller: Caller, held: Held, reason: String) -> BoxFuture<'_, Result<String, CommandError>>;
+
+    /// Pauses everything or one server; answers with the end of the pause.
+    fn pause(&self, caller: Caller, body: PauseBody) -> BoxFuture<'_, Result<Timestamp, CommandError>>;
+
+    /// Ends the pause of everything.
+    fn unpause(&self, caller: Caller, reason: String) -> BoxFuture<'_, Result<(), CommandError>>;
 }
 
 /// Reads a JSON object and gathers every fault of it.
@@ -76,6 +115,17 @@ impl Body {
             Some(_) => self.fault(key, "must be text"),
         }
         None
+    }
+
+    /// A text that may be left out.
+    fn optional(&mut self, key: &str, max: usize) -> Option<String> {
+        match self.values.get(key) {
+            Some(Value::Null) | None => {
+                self.values.remove(key);
+                None
+            }
+            Some(_) => self.text(key, max),
+        }
     }
 
     fn word<T: std::str::FromStr<Err = crate::policy::UnknownWord>>(&mut self, key: &str) -> Option<T> {
@@ -115,7 +165,7 @@ impl Body {
     }
 
     /// A text with a unit, or whole seconds.
-    fn duration(&mut self, key: &str) -> Option<SignedDuration> {
+    fn duration(&mut self, key: &str, max: SignedDuration) -> Option<SignedDuration> {
         let read = match self.values.remove(key) {
             Some(Value::String(text)) => parse_duration(&text),
             Some(Value::Number(n)) => n.as_i64().map(SignedDuration::from_secs).ok_or_else(|| "must be whole seconds".to_owned()),
@@ -123,8 +173,8 @@ impl Body {
             Some(_) => Err("must be a duration such as \"10m\", or seconds".to_owned()),
         };
         match read {
-            Ok(duration) if duration.is_positive() && duration <= GRANT_MAX => return Some(duration),
-            Ok(_) => self.fault(key, format!("is out of bounds: more than 0s, at most {}", show_duration(GRANT_MAX))),
+            Ok(duration) if duration.is_positive() && duration <= max => return Some(duration),
+            Ok(_) => self.fault(key, format!("is out of bounds: more than 0s, at most {}", show_duration(max))),
             Err(text) => self.fault(key, text),
         }
         None
@@ -146,7 +196,7 @@ pub(super) fn glass_body(bytes: &[u8]) -> Result<GlassBody, Vec<String>> {
     // The playbook's word for it is taken too.
     let key = if body.values.contains_key("restart_class") { "restart_class" } else { "action" };
     let (action, target, reason) = (body.word(key), body.text("target", TARGET_MAX), body.text("reason", REASON_MAX));
-    let duration = body.duration("duration");
+    let duration = body.duration("duration", GRANT_MAX);
     match (action, target, reason, duration, body.done()) {
         (Some(action), Some(target), Some(reason), Some(duration), faults) if faults.is_empty() => {
             Ok(GlassBody { action, target, reason, duration })
@@ -176,7 +226,41 @@ pub(super) fn request_body(bytes: &[u8], now: jiff::Timestamp) -> Result<Request
     }
 }
 
-/// Reads the body of a resume: `{"reason"}`, or every fault of it.
+/// Reads the body of `POST /api/v1/incidents/{id}/approve`, or every fault of it.
+pub(super) fn approve_body(bytes: &[u8]) -> Result<ApproveBody, Vec<String>> {
+    let mut body = Body::new(bytes)?;
+    let (action, evidence_sha256) = (body.word("action"), body.text("evidence_sha256", 64));
+    let reason = body.text("reason", REASON_MAX);
+    match (action, evidence_sha256, reason, body.done()) {
+        (Some(action), Some(evidence_sha256), Some(reason), faults) if faults.is_empty() => {
+            Ok(ApproveBody { action, evidence_sha256, reason })
+        }
+        (.., faults) => Err(faults),
+    }
+}
+
+/// Reads the body of `POST /api/v1/pause`, or every fault of it.
+pub(super) fn pause_body(bytes: &[u8]) -> Result<PauseBody, Vec<String>> {
+    let mut body = Body::new(bytes)?;
+    let (mcp_server, duration) = (body.optional("mcp_server", TARGET_MAX), body.duration("duration", PAUSE_MAX));
+    let reason = body.text("reason", REASON_MAX);
+    match (duration, reason, body.done()) {
+        (Some(duration), Some(reason), faults) if faults.is_empty() => Ok(PauseBody { mcp_server, duration, reason }),
+        (.., faults) => Err(faults),
+    }
+}
+
+/// Reads the body of `POST /api/v1/resume`, or every fault of it.
+pub(super) fn resume_body(bytes: &[u8]) -> Result<ResumeBody, Vec<String>> {
+    let mut body = Body::new(bytes)?;
+    let (mcp_server, reason) = (body.optional("mcp_server", TARGET_MAX), body.text("reason", REASON_MAX));
+    match (reason, body.done()) {
+        (Some(reason), faults) if faults.is_empty() => Ok(ResumeBody { mcp_server, reason }),
+        (_, faults) => Err(faults),
+    }
+}
+
+/// Reads the body of a hold or a resume: `{"reason"}`, or every fault of it.
 pub(super) fn reason_body(bytes: &[u8]) -> Result<String, Vec<String>> {
     let mut body = Body::new(bytes)?;
     let reason = body.text("reason", REASON_MAX);

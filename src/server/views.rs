@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::policy::{
-    Attempt, Auth, Closed, Hold, HoldCause, Incident, LadderDocument, Mode, Outcome, Phase, Provenance, Reason, Receipt, RecoveryMetrics,
-    Rung, Standing, Symptom,
+    Approvable, Attempt, Auth, Closed, Hold, HoldCause, Incident, LadderDocument, Mode, Outcome, Phase, Provenance, Reason, Receipt,
+    RecoveryMetrics, Rung, Standing, Symptom,
 };
 
 /// One incident on the wire.
@@ -31,9 +31,48 @@ pub struct IncidentView {
     pub attempts: Vec<String>,
     pub evidence: Option<BTreeMap<String, Value>>,
     pub next_retry_at: Option<Timestamp>,
+    /// What a person may approve now, and what for; absent where nothing waits for an approval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<ApprovalView>,
     /// What each source says of the reason, where they differ; the stricter one is acted on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources_disagree: Vec<SaidView>,
+}
+
+/// What can be approved: an approval names `action` and `evidence_sha256` as they are shown here.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApprovalView {
+    pub action: Rung,
+    pub evidence_sha256: String,
+    pub evidence: BTreeMap<String, Value>,
+    /// The approval that stands and was not used yet.
+    pub approved: Option<ApprovedView>,
+}
+
+/// An approval that stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApprovedView {
+    pub approval_id: String,
+    pub principal: String,
+    pub role: String,
+    pub at: Timestamp,
+    pub expires_at: Timestamp,
+    pub evidence_sha256: String,
+}
+
+impl From<Approvable> for ApprovalView {
+    fn from(approvable: Approvable) -> Self {
+        let Approvable { action, evidence, evidence_sha256, approved } = approvable;
+        let approved = approved.map(|a| ApprovedView {
+            approval_id: a.approval_id,
+            principal: a.principal,
+            role: a.role,
+            at: a.at,
+            expires_at: a.expires_at,
+            evidence_sha256: a.evidence_sha256,
+        });
+        Self { action, evidence_sha256, evidence, approved }
+    }
 }
 
 /// One source's word on why a server is dead.
@@ -71,6 +110,7 @@ impl IncidentView {
             attempts: incident.attempts.iter().map(|a| a.attempt_id.clone()).collect(),
             evidence,
             next_retry_at: standing.next_retry_at,
+            approval: standing.approval.map(ApprovalView::from),
             sources_disagree: Vec::new(),
         }
     }
@@ -166,6 +206,9 @@ pub struct StatusView {
     /// Open incidents by what holds them; those that hold none are left out.
     pub holds: BTreeMap<Hold, usize>,
     pub hold_orders: Vec<HoldOrderView>,
+    /// Pauses that stand.
+    #[serde(default)]
+    pub pauses: Vec<PauseView>,
     /// `None` while there is no recovery.
     pub fraction_avoided_full_restart: Option<f64>,
 }
@@ -190,6 +233,17 @@ pub struct HoldOrderView {
     pub mcp_server: String,
     pub cause: HoldCause,
     pub since: Timestamp,
+}
+
+/// A pause that stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PauseView {
+    /// `None`: everything.
+    pub mcp_server: Option<String>,
+    pub since: Timestamp,
+    pub until: Timestamp,
+    pub principal: String,
+    pub reason: String,
 }
 
 /// Which incidents are asked for (`?state=`).

@@ -13,6 +13,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::limits::{BODIES_KIB, BODY_MAX};
+use super::tls::Peer;
 use super::{ApiError, Shared};
 use crate::config::HttpAccess;
 use crate::observe::http;
@@ -32,7 +33,10 @@ impl Desk {
 }
 
 pub(super) async fn receive(State(shared): State<Arc<Shared>>, request: Request) -> Result<Json<Value>, ApiError> {
-    admit(shared.webhook_access.get(), request.headers().get(header::AUTHORIZATION))?;
+    let name = shared.webhook_certificate.get();
+    if !name.is_some_and(|name| request.extensions().get::<Peer>().is_some_and(|peer| peer.is(name))) {
+        admit(shared.webhook_access.get(), name.is_some(), request.headers().get(header::AUTHORIZATION))?;
+    }
     // Before the store is open nobody could be woken; Alertmanager comes again after a 503.
     let views = shared.views()?;
     let bytes = body_of(&shared.desk, request).await?;
@@ -55,16 +59,17 @@ pub(super) async fn receive(State(shared): State<Arc<Shared>>, request: Request)
 }
 
 /// Compares what was shown with what is configured, in a time that tells nothing.
-fn admit(access: Option<&HttpAccess>, shown: Option<&HeaderValue>) -> Result<(), ApiError> {
-    let Some(access) = access else { return Ok(()) };
+fn admit(access: Option<&HttpAccess>, certificate: bool, shown: Option<&HeaderValue>) -> Result<(), ApiError> {
+    let refused = || ApiError::new(StatusCode::UNAUTHORIZED, "unauthorized", "the webhook asks for credentials (web.webhook)");
+    let open = || if certificate { Err(refused()) } else { Ok(()) };
+    let Some(access) = access else { return open() };
     // Alertmanager comes again after a 503: the secret may be there by then.
     let wanted = http::authorization(access).map_err(|why| {
         tracing::warn!(source = "alertmanager", error = why, "the webhook's credentials cannot be read");
         ApiError::unavailable("credentials_unreadable", "the webhook's credentials cannot be read")
     })?;
-    let Some(wanted) = wanted else { return Ok(()) };
+    let Some(wanted) = wanted else { return open() };
     let same = shown.is_some_and(|shown| Sha256::digest(shown.as_bytes()) == Sha256::digest(wanted.as_bytes()));
-    let refused = || ApiError::new(StatusCode::UNAUTHORIZED, "unauthorized", "the webhook asks for credentials (web.webhook)");
     same.then_some(()).ok_or_else(refused)
 }
 

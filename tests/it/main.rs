@@ -12,6 +12,7 @@
 mod attempt_log;
 mod config;
 mod e2e;
+mod face;
 mod hangar;
 mod log;
 mod playbook;

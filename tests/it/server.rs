@@ -72,13 +72,14 @@ impl Views for Fake {
             incidents_open: 1,
             holds: [(hangar_medic::policy::Hold::Cooldown, 1)].into(),
             hold_orders: vec![],
+            pauses: vec![],
             fraction_avoided_full_restart: None,
         }
     }
 
     fn ladder(&self) -> LadderDocument {
         let policy = Policy::default();
-        ladder_document(|rung| policy.rung(rung).is_some())
+        ladder_document(|rung| policy.why_not(rung))
     }
 
     fn recovery_metrics(&self) -> RecoveryMetrics {

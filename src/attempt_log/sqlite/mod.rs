@@ -84,7 +84,7 @@ impl Driver for Files {
     }
 
     fn remembered(&self, instance: &str) -> Option<Head> {
-        files::remembered(self.path.parent()?, instance)
+        files::remembered(self.path.parent()?).filter(|(of, _)| of == instance).map(|(_, head)| head)
     }
 }
 

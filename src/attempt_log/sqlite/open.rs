@@ -1,6 +1,6 @@
 //! Opening a store, and every reason not to.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
@@ -76,17 +76,33 @@ impl Store {
 
     /// Opens a store that may be damaged, to verify it: what can still be read is.
     pub async fn open_to_verify(dir: &Path, instance: Option<&str>) -> Result<Self, LogError> {
-        Self::open_to_read(dir, instance, true).await
+        let opened = Self::open_to_read(dir, instance, true).await;
+        let hidden = match &opened {
+            Ok(store) => store.instance().is_empty(),
+            Err(error) => matches!(error, LogError::Damaged { .. }),
+        };
+        // Even whose chain it is may be unreadable: beside the database that is remembered too.
+        let remembered = files::remembered(dir).map(|(of, _)| of).filter(|of| hidden && instance.is_none_or(|wanted| wanted == of));
+        match remembered {
+            Some(of) => {
+                let path = files::database(dir);
+                let options = options(&path, true).read_only(true);
+                Ok(Self::for_reading(path, &of, options))
+            }
+            None => opened,
+        }
     }
 
     async fn open_to_read(dir: &Path, instance: Option<&str>, damaged: bool) -> Result<Self, LogError> {
         let (path, options, mut connection) = connect_to_read(dir, damaged).await?;
-        let place = Place::file(&path);
-        let instance = look(&mut connection, &place, instance, damaged).await;
+        let instance = look(&mut connection, &Place::file(&path), instance, damaged).await;
         let _ = connection.close().await;
-        let readers = readers(options.clone());
-        let driver = Files { path, place, options, identity: None, readers, remembered: None, _lock: None };
-        Ok(Self::new(driver, &instance?, None))
+        Ok(Self::for_reading(path, &instance?, options))
+    }
+
+    fn for_reading(path: PathBuf, instance: &str, options: SqliteConnectOptions) -> Self {
+        let (place, readers) = (Place::file(&path), readers(options.clone()));
+        Self::new(Files { path, place, options, identity: None, readers, remembered: None, _lock: None }, instance, None)
     }
 
     /// Looks at every page of the file (SQLite's `quick_check`): about 2 s per GB. Smaller files are checked at each start.
@@ -138,7 +154,7 @@ async fn look(connection: &mut SqliteConnection, place: &Place, instance: Option
     end::readable(connection, place, instance).await
 }
 
-async fn connect_to_read(dir: &Path, damaged: bool) -> Result<(std::path::PathBuf, SqliteConnectOptions, SqliteConnection), LogError> {
+async fn connect_to_read(dir: &Path, damaged: bool) -> Result<(PathBuf, SqliteConnectOptions, SqliteConnection), LogError> {
     let path = files::database(dir);
     let place = Place::file(&path);
     if std::fs::metadata(&path).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound) {

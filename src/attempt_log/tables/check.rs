@@ -12,7 +12,7 @@ use super::super::driver::{Columns, Driver, Link, all, args};
 use super::super::{LogError, Progress, VerifyReport, sql};
 use super::Tables;
 use super::read::{head_of, int, number, row, text};
-use super::write::{RESTART_TOPIC, grant_topic, hold_topic, request_topic};
+use super::write::{RESTART_TOPIC, grant_topic, hold_topic, pause_topic, request_topic};
 
 /// Records between two reports of progress.
 const PROGRESS_EVERY: u64 = 10_000;
@@ -21,8 +21,15 @@ impl<D: Driver> Tables<D> {
     pub(super) async fn check_chain(&self, progress: &mut (dyn FnMut(Progress) + Send)) -> Result<VerifyReport, LogError> {
         // Before the snapshot, so that it is never ahead of it.
         let remembered = self.driver.remembered(&self.instance);
-        let mut tx = self.snapshot().await?;
         let mut verifier = Verifier::new(&self.instance);
+        let mut tx = match self.snapshot().await {
+            Ok(tx) => tx,
+            Err(LogError::Damaged { what, .. }) => {
+                verifier.fail(1, FaultKind::Unreadable, what);
+                return Ok(verifier.finish(remembered.as_ref()));
+            }
+            Err(error) => return Err(error),
+        };
         let mut index = Index::default();
         // Damage may hide the head too; the records themselves are what counts.
         let head = head_of(&mut *tx, &self.instance).await.unwrap_or_default();
@@ -97,6 +104,7 @@ impl Index {
         if as_found != (at_us, derived.kind.clone(), derived.incident_id.clone(), derived.mcp_server.clone()) {
             self.fault.get_or_insert_with(|| format!("record {} is indexed as what it is not", stored.seq));
         }
+        let paused = derived.mcp_server.clone();
         let server = derived.mcp_server.unwrap_or_default();
         match derived.kind.as_str() {
             "incident_opened" => {
@@ -108,6 +116,12 @@ impl Index {
             }
             "hold_released" => {
                 self.standing.remove(&hold_topic(&server));
+            }
+            "paused" => {
+                self.standing.insert(pause_topic(paused.as_deref()), stored.seq);
+            }
+            "unpaused" => {
+                self.standing.remove(&pause_topic(paused.as_deref()));
             }
             "granted" => {
                 self.standing.insert(grant_topic(&derived.grant_id), stored.seq);

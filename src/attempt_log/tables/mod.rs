@@ -53,10 +53,6 @@ impl<D: Driver> Tables<D> {
 }
 
 impl<D: Driver> AttemptLog for Tables<D> {
-    fn place(&self) -> String {
-        self.driver.place().to_string()
-    }
-
     fn append<'a>(&'a self, at: Timestamp, actor: &'a str, bodies: Vec<Body>) -> BoxFuture<'a, Result<Vec<Record>, LogError>> {
         Box::pin(self.write_records(at, actor, bodies))
     }

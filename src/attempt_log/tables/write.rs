@@ -212,13 +212,20 @@ async fn index<L: Link>(link: &mut L, instance: &str, seq: i64, at_us: i64, body
         Body::GrantUsed { grant_id, .. } | Body::GrantExpired { grant_id } => (sql::ENDS, args![instance, &grant_topic(grant_id)]),
         Body::Request { request_id, acts: true, .. } => (sql::STANDS, args![instance, &request_topic(request_id), seq]),
         Body::RequestEnded { request_id, .. } => (sql::ENDS, args![instance, &request_topic(request_id)]),
+        Body::Paused { mcp_server, .. } => (sql::STANDS, args![instance, &pause_topic(mcp_server.as_deref()), seq]),
+        Body::Unpaused { mcp_server, .. } => (sql::ENDS, args![instance, &pause_topic(mcp_server.as_deref())]),
         Body::HangarRestarted { .. } => (sql::STANDS, args![instance, RESTART_TOPIC, seq]),
         Body::AttemptHalfDone { .. }
         | Body::AttemptReceipt { .. }
+        | Body::AttemptSaved { .. }
+        | Body::AttemptSecond { .. }
         | Body::WouldAct { .. }
         | Body::Exhausted { .. }
         | Body::GrantRefused { .. }
         | Body::Request { acts: false, .. }
+        // They live and end with their incident, which is read whole.
+        | Body::Approved { .. }
+        | Body::ApprovalEnded { .. }
         | Body::Anchor { .. } => return Ok(()),
     };
     link.run(statement, args).await
@@ -227,6 +234,11 @@ async fn index<L: Link>(link: &mut L, instance: &str, seq: i64, at_us: i64, body
 /// The live hold order of a server, in `standing`.
 pub(super) fn hold_topic(mcp_server: &str) -> String {
     format!("hold/{mcp_server}")
+}
+
+/// A pause of one server or of everything, in `standing`. No server id is empty.
+pub(super) fn pause_topic(mcp_server: Option<&str>) -> String {
+    format!("pause/{}", mcp_server.unwrap_or_default())
 }
 
 /// A live break-glass grant, in `standing`.

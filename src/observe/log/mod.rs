@@ -1,4 +1,4 @@
-//! Hangar's log: follow the file ([`tail`]), unwrap what a container runtime or a journal put around each line
+//! Hangar's log: follow the file ([`tail`]) or the journal ([`journal`]), unwrap what a container runtime or a journal put around each line
 //! ([`frame`]), and tell deaths from noise ([`classify`]).
 //!
 //! Upstream text can be anywhere in that log, so nothing here searches for words: a line counts only if it parses as
@@ -7,6 +7,7 @@
 pub mod classify;
 mod console;
 pub mod frame;
+pub mod journal;
 pub mod record;
 pub mod split;
 pub mod tail;
@@ -78,6 +79,7 @@ pub struct ReaderState {
 }
 
 /// Entry point for fuzzing: any bytes, as a file of any form.
+#[doc(hidden)]
 pub fn fuzz_log(data: &[u8]) {
     for format in [InputFormat::Auto, InputFormat::Json, InputFormat::Console, InputFormat::Cri, InputFormat::Docker, InputFormat::Journald]
     {
@@ -89,6 +91,7 @@ pub fn fuzz_log(data: &[u8]) {
 }
 
 /// Entry point for fuzzing: one line straight into the state machine.
+#[doc(hidden)]
 pub fn fuzz_classify(line: &[u8]) {
     let mut classifier = Classifier::new();
     for form in [Form::Json, Form::Console] {

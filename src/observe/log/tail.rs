@@ -139,6 +139,7 @@ impl Tail {
                 files: self.files.iter().map(Open::position).collect(),
                 known: self.known.iter().cloned().collect(),
                 reader: ReaderState::default(),
+                cursor: None,
             },
         }
     }
@@ -213,21 +214,13 @@ impl Tail {
 
     fn resume(&mut self, checkpoint: Checkpoint) -> io::Result<()> {
         self.known = checkpoint.known.into();
-        let all_found = |candidates: &[Candidate]| checkpoint.files.iter().all(|p| candidates.iter().any(|c| c.id() == p.id()));
-        let mut candidates = siblings::candidates(&self.path)?;
-        for _ in 0..3 {
-            if all_found(&candidates) {
-                break;
-            }
-            // It may be between two names just now.
-            std::thread::sleep(Duration::from_millis(10));
-            candidates = siblings::candidates(&self.path)?;
-        }
+        let fits = |p: &FilePosition, c: &Candidate| c.length >= p.offset && p.prefix.begins(&c.head);
+        let found = |c: &[Candidate], p: &FilePosition| c.iter().any(|c| (c.id() == p.id() || p.prefix.tells) && fits(p, c));
+        let mut candidates = self.settled(|candidates| checkpoint.files.iter().all(|p| found(candidates, p)))?;
         let floor = checkpoint.files.iter().map(|file| file.modified_ns).min().unwrap_or(i128::MIN);
         for position in checkpoint.files {
-            let fits = |c: &Candidate| c.length >= position.offset && position.prefix.begins(&c.head);
-            let same = candidates.iter().position(|c| c.id() == position.id() && fits(c));
-            let found = same.or_else(|| candidates.iter().position(|c| position.prefix.tells && fits(c)));
+            let same = candidates.iter().position(|c| c.id() == position.id() && fits(&position, c));
+            let found = same.or_else(|| candidates.iter().position(|c| position.prefix.tells && fits(&position, c)));
             let kept = found.and_then(|i| {
                 let candidate = candidates.remove(i);
                 // Compressed after it was moved away: it is whole. Any other copy was made before a truncation.
@@ -251,17 +244,34 @@ impl Tail {
         self.look().map(drop)
     }
 
+    /// The files that are there, once they hold what is looked for: one that is renamed between being listed and being
+    /// opened is missed. Looks again a few times, 30 ms in all.
+    fn settled(&self, holds: impl Fn(&[Candidate]) -> bool) -> io::Result<Vec<Candidate>> {
+        let mut candidates = siblings::candidates(&self.path)?;
+        for _ in 0..3 {
+            if holds(&candidates) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+            candidates = siblings::candidates(&self.path)?;
+        }
+        Ok(candidates)
+    }
+
     /// Looks for files that came since; true if there are any.
     fn look(&mut self) -> io::Result<bool> {
         let here = siblings::id_at(&self.path);
-        if here.is_some() && self.files.back().map(Open::id) == here {
+        let stays = here.is_some() && self.files.back().map(Open::id) == here;
+        // Of a file that nothing was read of, a truncation does not show: only its copy does.
+        let empty = stays && self.looks == 0 && self.files.back().is_some_and(|file| !file.has_content());
+        if stays && !empty {
             if self.looks == 0 {
                 return Ok(false);
             }
             self.looks -= 1;
         }
         let changed = siblings::changed_ns(&self.path);
-        if here.is_none() && changed.is_some() && self.nothing_at == changed {
+        if (here.is_none() || empty) && changed.is_some() && self.nothing_at == changed {
             return Ok(false);
         }
         let found = self.unseen()?;
@@ -269,6 +279,7 @@ impl Tail {
         let any = !found.is_empty();
         if any {
             self.looks = 2;
+            self.counts.gaps += u64::from(empty);
         }
         for candidate in found {
             // One that was missed in an earlier look is older than the path's own file.
@@ -321,7 +332,7 @@ impl Tail {
         }
         let id = file.id();
         let fits = |c: &Candidate| c.id() != id && c.length >= old.offset && old.prefix.tells && old.prefix.begins(&c.head);
-        let copy = siblings::candidates(&self.path)?.into_iter().find(fits);
+        let copy = self.settled(|candidates| candidates.iter().any(fits))?.into_iter().find(fits);
         let mut before = Vec::new();
         if let Some(candidate) = copy {
             before.push(Open::resumed(candidate, &old, true)?);

@@ -181,3 +181,18 @@ fn hostile_body() -> impl Strategy<Value = Vec<u8>> {
     ];
     proptest::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat())
 }
+
+proptest! {
+    #[test]
+    fn any_bytes_and_any_damage_to_a_real_body_read_the_same_in_every_chunking(
+        noise in proptest::collection::vec(any::<u8>(), 0..300),
+        at in any::<proptest::sample::Index>(),
+        cut in any::<bool>(),
+    ) {
+        fuzz_metrics(&noise);
+        let mut body = OLD.as_bytes().to_vec();
+        let at = at.index(body.len());
+        if cut { body.truncate(at) } else { body.splice(at..at, noise).for_each(drop) }
+        fuzz_metrics(&body);
+    }
+}

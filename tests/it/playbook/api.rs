@@ -217,7 +217,7 @@ fn an_allowed_request_that_is_to_act_is_judged_again_with_the_daemons_own_log() 
         assert!(found.is_some(), "not in the log: {text}\n{}", w.medic.log());
     };
     ended("attempt_log_missing: rolling_mcp_restart is broad");
-    ended("role_runtime_restart: this version has no executor for it");
+    ended("role_runtime_restart: not listed in policy.rungs");
     assert_eq!(w.kinds().iter().filter(|k| *k == "request_ended").count(), 2);
 }
 

@@ -163,8 +163,8 @@ fn a_request_acts_in_the_requesters_role_and_is_judged_again() {
     let nothing = |class: Rung, why: &str| {
         assert_eq!(ended(&ask("admin", class)).unwrap(), format!("not_applicable: {class}: {why}"));
     };
-    nothing(Rung::RoleRuntimeRestart, "this version has no executor for it");
-    nothing(Rung::ConnectorRestart, "this version has no executor for it");
+    nothing(Rung::RoleRuntimeRestart, "not listed in policy.rungs");
+    nothing(Rung::ConnectorRestart, "not listed in policy.rungs");
     nothing(Rung::LeaseRecovery, "not a member of a group");
     // Claims that satisfied the report count for nothing here: rungs that only look unlock no broad rung.
     let missing = "refused: attempt_log_missing: full_mcp_restart is broad";
@@ -185,7 +185,7 @@ fn a_broad_request_needs_a_start_that_ran_and_every_narrower_rung_spent() {
         assert!(judged(receipt, times).starts_with("refused: attempt_log_missing"), "{receipt} {times}");
     }
     assert_eq!(judged(Receipt::Accepted, 1), "refused: attempt_log_missing: session_reconnect is narrower and not spent yet");
-    assert_eq!(judged(Receipt::Accepted, 2), "not_applicable: rolling_mcp_restart: this version has no executor for it");
+    assert_eq!(judged(Receipt::Accepted, 2), "not_applicable: rolling_mcp_restart: not listed in policy.rungs");
 }
 
 #[test]

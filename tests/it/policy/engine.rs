@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use hangar_medic::policy::{
-    Action, Body, HangarReading, History, Hold, Mode, Part, Phase, Plan, Policy, Read, Reason, Record, Rung, Seen, Snapshot, Standing,
-    Step, plan, seen,
+    Action, ApprovalAsk, Body, HangarReading, History, Hold, Mode, Part, Phase, Plan, Policy, Read, Reason, Record, Rung, Seen, Snapshot,
+    Standing, Step, approvable, approve, plan, seen,
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -214,10 +214,19 @@ impl World {
             Body::HangarRestarted { .. } if self.history.process_start.is_some() => self.say("hangar", "restarted"),
             Body::WouldAct { incident_id, action } => self.say_of(incident_id, format!("would {action}")),
             Body::Exhausted { incident_id } => self.say_of(incident_id, "exhausted".to_owned()),
+            Body::Paused { mcp_server, until, .. } => {
+                let until = until.duration_since(self.zero).as_secs_f64();
+                self.say(mcp_server.as_deref().unwrap_or("all"), format!("paused until {until:.1}"));
+            }
+            Body::Unpaused { mcp_server, .. } => self.say(mcp_server.as_deref().unwrap_or("all"), "no longer paused"),
+            Body::Approved { incident_id, action, .. } => self.say_of(incident_id, format!("{action} approved")),
+            Body::ApprovalEnded { incident_id, how, .. } => self.say_of(incident_id, format!("approval {how}")),
             Body::HangarRestarted { .. }
             | Body::AttemptOpened { .. }
             | Body::AttemptHalfDone { .. }
             | Body::AttemptReceipt { .. }
+            | Body::AttemptSaved { .. }
+            | Body::AttemptSecond { .. }
             | Body::Granted { .. }
             | Body::GrantUsed { .. }
             | Body::GrantExpired { .. }
@@ -279,6 +288,9 @@ impl World {
             "an action while nothing may act: {}",
             told()
         );
+        let undoes = action.part == Part::Second && action.rung == Rung::WorkerRestart;
+        let paused = |key: Option<&String>| self.history.pauses.get(&key.cloned()).is_some_and(|p| self.now < p.until);
+        assert!(undoes || !(paused(None) || paused(Some(id))), "an action while paused: {}", told());
         if action.rung.only_looks() {
             return;
         }
@@ -296,7 +308,12 @@ impl World {
             let truly = &self.hangar.servers[id];
             let told_blocked = truly.blocked && truly.blocked_at.is_some_and(|at| self.now.duration_since(at) > secs(10));
             let blocked = told_blocked && !self.watch.faults.no_log;
-            assert!(incident.reason != Reason::CapabilityBlocked && !blocked, "started a blocked server: {}", told());
+            let shown = approvable(&self.policy, incident, Some(reading));
+            let approved = incident.approval.as_ref().is_some_and(|a| {
+                let same = shown.is_some_and(|s| (s.action, &s.evidence_sha256) == (a.action, &a.evidence_sha256));
+                same && a.action == action.rung && a.at <= self.now && self.now < a.expires_at
+            });
+            assert!(approved || (incident.reason != Reason::CapabilityBlocked && !blocked), "started a blocked server: {}", told());
             // Killed before it was known whether our stop was sent: a stop of that moment may be anybody's.
             let half_known = incident.open_attempt().is_none_or(|a| a.half_done_at.is_some());
             assert!(!(truly.stopped && truly.stop_noticed && half_known), "started a stopped server: {}", told());
@@ -365,6 +382,27 @@ impl World {
         self.medic_up = true;
         self.next_poll = self.now;
         self.turn();
+    }
+
+    /// A person approves what the incident shows now, or what it showed before (`stale`).
+    pub fn approve(&mut self, id: &str, role: &str, stale: bool) {
+        let Some(incident) = self.history.open.get(id) else { return };
+        let snapshot = self.snapshot();
+        let Some(shown) = approvable(&self.policy, incident, snapshot.servers.get(id)) else { return self.say(id, "nothing to approve") };
+        let evidence_sha256 = if stale { "0".repeat(64) } else { shown.evidence_sha256 };
+        let ask = ApprovalAsk {
+            approval_id: format!("approval-{}", self.records.len()),
+            incident_id: incident.incident_id.clone(),
+            action: shown.action,
+            evidence_sha256,
+            principal: "otto".to_owned(),
+            role: role.to_owned(),
+            reason: "compared".to_owned(),
+        };
+        match approve(&self.policy, &snapshot, &self.history, &ask, self.now) {
+            Ok(record) => self.record(record),
+            Err((code, _)) => self.say(id, format!("approval refused: {code}")),
+        }
     }
 
     /// Moves the wall clock; what is scheduled stays as far away as it was.

@@ -62,6 +62,8 @@ pub struct Server {
     pub stopped: bool,
     pub stop_noticed: bool,
     pub blocked_at: Option<Timestamp>,
+    /// The names in the last drift.
+    pub undeclared: Vec<String>,
     /// Ready, and nothing comes through until it is started anew.
     pub session_lost: bool,
     /// Moves with everything that a metrics read can show.
@@ -93,6 +95,7 @@ impl Server {
             stopped: false,
             stop_noticed: false,
             blocked_at: None,
+            undeclared: vec!["extra".to_owned()],
             session_lost: false,
             changes: 0,
         }
@@ -364,8 +367,9 @@ impl Hangar {
         for server in self.servers.values_mut() {
             let (mode, upstream, starts, group) = (server.mode, server.upstream, server.starts, server.group.clone());
             let (blocked, blocked_at, stop_noticed) = (server.blocked, server.blocked_at, server.stop_noticed);
+            let undeclared = server.undeclared.clone();
             let stopped = stop_noticed;
-            *server = Server { upstream, blocked, starts, group, stopped, stop_noticed, blocked_at, ..Server::new(mode) };
+            *server = Server { undeclared, upstream, blocked, starts, group, stopped, stop_noticed, blocked_at, ..Server::new(mode) };
         }
     }
 
@@ -396,7 +400,7 @@ impl Hangar {
     pub fn log(&self, id: &str) -> Option<LogReading> {
         let s = self.servers.get(id)?;
         let provenance = |at| Provenance { source: Source::Log, at, file: "8:1".to_owned(), offset: Some(0), line_sha256: None };
-        let undeclared_tools = if s.blocked { vec!["extra".to_owned()] } else { Vec::new() };
+        let undeclared_tools = if s.blocked { s.undeclared.clone() } else { Vec::new() };
         Some(LogReading { dead: s.log_dead.map(|(reason, at)| (reason, provenance(at))), capability_blocked: s.blocked, undeclared_tools })
     }
 

@@ -1,5 +1,6 @@
 //! The planner in a small deterministic world: Hangar and the engine in virtual time.
 
+mod approvals;
 mod engine;
 mod executor;
 mod hangar;

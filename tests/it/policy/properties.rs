@@ -26,6 +26,8 @@ fn of_a_server() -> impl Strategy<Value = String> {
         1 => Just("stop reason=manual"), 1 => Just("stop reason=user_request"), 1 => Just("stop reason=detection_enforcement:block"),
         1 => Just("stop reason=idle"), 1 => Just("stop reason=shutdown"), 1 => Just("stick state=degraded"),
         1 => Just("stick state=initializing"),
+        3 => Just("approve"), 1 => Just("approve role=viewer"), 1 => Just("drifts_to x"), 1 => Just("pause for=40"), 1 => Just("pause for=4000"),
+        1 => Just("unpause"), 1 => Just("hold"), 1 => Just("resume"),
     ];
     (what, 0..IDS.len()).prop_map(|(what, n)| {
         let (name, words) = what.split_once(' ').unwrap_or((what, ""));
@@ -39,7 +41,7 @@ fn of_all() -> impl Strategy<Value = String> {
         2 => Just("medic kill"), 3 => Just("medic start"),
         1 => Just("fault metrics on"), 2 => Just("fault metrics off"), 1 => Just("fault rest on"), 2 => Just("fault rest off"),
         1 => Just("fault disk on"), 2 => Just("fault disk off"), 1 => Just("fault send on"), 2 => Just("fault send off"),
-        1 => Just("die reason=crashed a b c d e"),
+        1 => Just("die reason=crashed a b c d e"), 1 => Just("pause all for=100"), 1 => Just("unpause all"),
     ]
     .prop_map(str::to_owned)
 }

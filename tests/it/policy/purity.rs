@@ -48,7 +48,7 @@ const FORBIDDEN: &[&str] = &[
 ];
 
 /// What it may import, besides itself and `std`.
-const CRATES: &[&str] = &["jiff", "serde", "serde_json", "std", "super", "thiserror"];
+const CRATES: &[&str] = &["jiff", "serde", "serde_json", "sha2", "std", "super", "thiserror"];
 
 fn sources() -> Vec<(String, String)> {
     fn walk(dir: &Path, found: &mut Vec<(String, String)>) {

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use hangar_medic::policy::{Mode, Policy, Reason, Rung, State, StopReason};
+use hangar_medic::policy::{Body, HoldCause, Mode, Policy, Reason, Rung, State, StopReason};
 use jiff::SignedDuration;
 
 use super::engine::World;
@@ -119,6 +119,13 @@ pub fn command(world: &mut World, line: &str) {
         "medic" => medic(world, rest),
         "fault" => fault(world, rest),
         "set" => set(world, rest),
+        "approve" => {
+            for id in ids(rest) {
+                world.approve(id, option(rest, "role").unwrap_or("operator"), option(rest, "evidence") == Some("old"));
+            }
+        }
+        "drifts_to" => world.hangar.servers.get_mut(rest[0]).unwrap().undeclared = rest[1..].iter().map(|s| (*s).to_owned()).collect(),
+        "pause" | "unpause" | "hold" | "resume" => brake(world, name, rest),
         "clock" => world.step_clock(seconds(rest[0])),
         _ => panic!("no such command: {line}"),
     }
@@ -187,6 +194,23 @@ fn fault(world: &mut World, words: &[&str]) {
     // A changed key file is noticed; a permission that is given is not.
     if !on && words[0] != "forbidden" {
         world.watch.forget_refusals();
+    }
+}
+
+/// `pause all for=60`, `unpause api`, `hold api`, `resume api`: what people ask for.
+fn brake(world: &mut World, what: &str, words: &[&str]) {
+    for id in ids(words) {
+        let (mcp_server, why) = (Some(id.to_owned()).filter(|id| id != "all"), "by a person".to_owned());
+        world.record(match what {
+            "pause" => {
+                let until = world.now + seconds(option(words, "for").unwrap());
+                let (principal, role, reason) = ("otto".to_owned(), "operator".to_owned(), "hands off".to_owned());
+                Body::Paused { mcp_server, until, principal, role, reason }
+            }
+            "unpause" => Body::Unpaused { mcp_server, why },
+            "hold" => Body::HoldOrdered { mcp_server: id.to_owned(), cause: HoldCause::Person, why },
+            _ => Body::HoldReleased { mcp_server: id.to_owned(), why },
+        });
     }
 }
 
@@ -269,6 +293,13 @@ macro_rules! scenarios {
 }
 
 scenarios! {
+    a_blocked_server_is_started_once_when_approved
+    an_approval_ends_with_its_time_and_with_its_evidence
+    an_approved_start_waits_for_every_other_brake
+    a_pause_of_everything_stops_everything_until_its_time
+    a_pause_of_one_server_stops_that_one
+    a_pause_never_leaves_down_what_we_stopped
+    a_server_that_a_person_holds_waits_for_a_person
     a_block_between_stop_and_start_of_our_restart_is_respected
     a_block_told_between_stop_and_start_of_our_restart_forbids
     a_block_told_while_cold_after_a_restart_forbids

@@ -4,5 +4,6 @@ mod alerts;
 mod events;
 mod fusion;
 mod latency;
+mod restarts;
 mod signals;
 mod silences;

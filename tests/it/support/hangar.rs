@@ -171,11 +171,9 @@ impl Hangar {
         panic!("Hangar did not come up:\n{}", super::process::tail(&self.dir.join("hangar.console.log"), 30));
     }
 
-    /// SIGTERM, and waits for its end.
-    pub fn stop(&mut self) {
-        if let Some(mut process) = self.process.take() {
-            process.terminate(Duration::from_secs(20));
-        }
+    /// SIGTERM, and waits for its end; how it ended, if it did by itself.
+    pub fn stop(&mut self) -> Option<std::process::ExitStatus> {
+        self.process.take()?.terminate(Duration::from_secs(20))
     }
 
     /// SIGKILL.

@@ -111,14 +111,20 @@ pub struct Prometheus {
 
 impl Prometheus {
     pub fn start(dir: &Path, targets: &[u16], alertmanagers: &[u16]) -> Self {
+        std::fs::write(dir.join("rules.yml"), RULES).unwrap();
+        Self::with_rules(dir, &[("hangar", targets)], alertmanagers, &[dir.join("rules.yml")])
+    }
+
+    /// The same with jobs and rule files of one's own.
+    pub fn with_rules(dir: &Path, jobs: &[(&str, &[u16])], alertmanagers: &[u16], rules: &[PathBuf]) -> Self {
         let addresses = |ports: &[u16]| ports.iter().map(|p| format!("127.0.0.1:{p}")).collect::<Vec<_>>();
+        let job = |(name, targets): &(&str, &[u16])| json!({"job_name": name, "static_configs": [{"targets": addresses(targets)}]});
         let config = json!({
             "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
-            "rule_files": ["rules.yml"],
+            "rule_files": rules,
             "alerting": {"alertmanagers": [{"static_configs": [{"targets": addresses(alertmanagers)}]}]},
-            "scrape_configs": [{"job_name": "hangar", "static_configs": [{"targets": addresses(targets)}]}],
+            "scrape_configs": jobs.iter().map(job).collect::<Vec<_>>(),
         });
-        std::fs::write(dir.join("rules.yml"), RULES).unwrap();
         std::fs::write(dir.join("prometheus.yml"), config.to_string()).unwrap();
         let arguments = |port| {
             vec![
@@ -135,14 +141,19 @@ impl Prometheus {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// The `mcp_server` labels of an instant query's result, sorted.
-    pub fn servers(&self, promql: &str) -> Vec<String> {
+    /// The series of an instant query, or what is wrong with it.
+    pub fn query(&self, promql: &str) -> Result<Vec<Value>, String> {
         let query = promql.bytes().fold(String::new(), |mut text, b| {
             let _ = write!(text, "%{b:02x}");
             text
         });
         let answer = http::get(self.port, &format!("/api/v1/query?query={query}"), None).json();
-        let result = answer["data"]["result"].as_array().cloned().unwrap_or_default();
+        answer["data"]["result"].as_array().cloned().ok_or_else(|| answer.to_string())
+    }
+
+    /// The `mcp_server` labels of an instant query's result, sorted.
+    pub fn servers(&self, promql: &str) -> Vec<String> {
+        let result = self.query(promql).unwrap_or_default();
         let mut servers: Vec<String> =
             result.iter().map(|s: &Value| s["metric"]["mcp_server"].as_str().unwrap_or_default().to_owned()).collect();
         servers.sort();

@@ -16,6 +16,9 @@ pub struct Checkpoint {
     /// What the lines before had told; only a [`super::Follower`]'s checkpoint has it.
     #[serde(default)]
     pub reader: ReaderState,
+    /// Of a journal, which has no files: the last entry that was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
 }
 
 /// How far one file was told.

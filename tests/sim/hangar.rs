@@ -1,0 +1,755 @@
+//! A model of MCP Hangar in virtual time: what it does by itself and what it answers, as real Hangars were seen to.
+//!
+//! States, backoff, recovery saga, health sweep, group recovery, lagging gauge and counters, restarts, rate limit, lock-out.
+
+use std::collections::BTreeMap;
+
+use hangar_medic::observe::events::{Told, What};
+use hangar_medic::observe::metrics_text::{MetricsReading, ServerSample};
+use hangar_medic::policy::{Reason, State, StopReason, Stops};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use super::rng::Rng;
+use super::time::wall;
+
+/// What is behind a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Upstream {
+    Works,
+    Broken,
+    /// Answers nothing until Hangar's own time-out.
+    Hangs,
+    /// Exposes a tool that was not declared.
+    Drifts,
+    /// Its start takes Hangar down.
+    KillsHangar,
+}
+
+/// A start under way.
+#[derive(Debug, Clone, Copy)]
+struct Start {
+    ends: i64,
+    was_given_up: bool,
+}
+
+#[allow(clippy::struct_excessive_bools, reason = "independent facts of a model")]
+#[derive(Debug, Clone)]
+pub struct Server {
+    pub mode: &'static str,
+    pub group: Option<String>,
+    pub upstream: Upstream,
+    pub state: State,
+    /// The process behind a ready server is gone, and Hangar has yet to notice.
+    pub process_gone: bool,
+    /// Ready, and nothing comes through until it is stopped and started.
+    pub session_lost: bool,
+    /// Degraded or initializing, and nothing goes on.
+    pub stuck: bool,
+    pub gauge: Option<State>,
+    pub last_healthy: Option<Timestamp>,
+    pub started_at: Option<Timestamp>,
+    pub stops: Stops,
+    /// Stops that happened and are not counted yet.
+    uncounted: Vec<(i64, StopReason)>,
+    starts_ok: u64,
+    starts_failed: u64,
+    pub failures: u32,
+    pub failed_at: Option<Timestamp>,
+    pub dead: Option<(Reason, Timestamp)>,
+    /// Undeclared tools were found, and no start was completed since.
+    pub blocked: bool,
+    start: Option<Start>,
+    saga: Option<(usize, i64)>,
+    pub in_rotation: bool,
+    pub evicted: bool,
+    // What the checker knows of it and Hangar does not tell.
+    /// The world did something to it. What nobody broke is never touched.
+    pub broken: bool,
+    /// A person or a rule stopped it, and it was not ready since.
+    pub stopped: bool,
+    pub ever_stopped: bool,
+    pub serves: bool,
+    pub last_served: i64,
+    /// Since when it is degraded, or starting.
+    pub busy_since: i64,
+}
+
+impl Server {
+    fn new(mode: &'static str, group: Option<String>, upstream: Upstream) -> Self {
+        Self {
+            mode,
+            group,
+            upstream,
+            state: State::Cold,
+            process_gone: false,
+            session_lost: false,
+            stuck: false,
+            gauge: None,
+            last_healthy: None,
+            started_at: None,
+            stops: Stops::new(),
+            uncounted: Vec::new(),
+            starts_ok: 0,
+            starts_failed: 0,
+            failures: 0,
+            failed_at: None,
+            dead: None,
+            blocked: false,
+            start: None,
+            saga: None,
+            in_rotation: false,
+            evicted: false,
+            broken: false,
+            stopped: false,
+            ever_stopped: false,
+            serves: false,
+            last_served: -1_000_000_000,
+            busy_since: 0,
+        }
+    }
+
+    fn backoff_until(&self) -> Option<Timestamp> {
+        let wait = 2_i64.saturating_pow(self.failures.min(6)).min(60) * 1_100;
+        self.failed_at.filter(|_| self.failures > 0).map(|at| at + SignedDuration::from_millis(wait.min(60_000)))
+    }
+
+    /// Whether a call would be answered.
+    fn would_serve(&self) -> bool {
+        self.state == State::Ready && !self.process_gone && !self.session_lost
+    }
+}
+
+/// What Hangar answers, or when it will.
+#[derive(Debug, Clone)]
+pub enum Reply {
+    Now(u16, Value),
+    /// A start is under way until then.
+    When(i64),
+    /// No answer at all.
+    Gone,
+}
+
+#[allow(clippy::struct_excessive_bools, reason = "independent facts of a model")]
+#[derive(Debug)]
+pub struct Hangar {
+    pub now: i64,
+    pub servers: BTreeMap<String, Server>,
+    pub process_start: Timestamp,
+    pub up: bool,
+    pub back_at: Option<i64>,
+    pub version: (u32, u32, u32),
+    next_health: i64,
+    group_due: BTreeMap<String, (i64, i64)>,
+    tokens: f64,
+    refilled: i64,
+    /// Refuses every credential.
+    pub refuses: bool,
+    pub failed_logins: u32,
+    pub locked_until: i64,
+    /// Every line that Hangar wrote to its log.
+    pub log: Vec<String>,
+    /// What went over its event stream since it was last taken.
+    pub events: Vec<Told>,
+    rng: Rng,
+    /// Times at which Hangar went down.
+    pub downs: Vec<i64>,
+}
+
+fn ms(n: i64) -> SignedDuration {
+    SignedDuration::from_millis(n)
+}
+
+impl Hangar {
+    pub fn new(version: (u32, u32, u32), rng: Rng) -> Self {
+        Self {
+            now: 0,
+            servers: BTreeMap::new(),
+            process_start: wall() - ms(3_600_000),
+            up: true,
+            back_at: None,
+            version,
+            next_health: 60_000,
+            group_due: BTreeMap::new(),
+            tokens: 20.0,
+            refilled: 0,
+            refuses: false,
+            failed_logins: 0,
+            locked_until: 0,
+            log: Vec::new(),
+            events: Vec::new(),
+            rng,
+            downs: Vec::new(),
+        }
+    }
+
+    pub fn add(&mut self, id: &str, mode: &'static str, group: Option<String>, ready: bool) {
+        let mut server = Server::new(mode, group, Upstream::Works);
+        if ready {
+            server.state = State::Ready;
+            server.gauge = Some(State::Ready);
+            server.last_healthy = Some(wall());
+            server.started_at = Some(wall() - ms(1_800_000));
+            server.in_rotation = server.group.is_some();
+            server.serves = true;
+            server.last_served = 0;
+        }
+        self.servers.insert(id.to_owned(), server);
+    }
+
+    fn says_dead(&self) -> bool {
+        self.version >= (2, 21, 0)
+    }
+
+    /// When something happens by itself next.
+    pub fn next(&self) -> i64 {
+        let starts = self.servers.values().filter_map(|s| s.start.map(|s| s.ends));
+        let sagas = self.servers.values().filter_map(|s| s.saga).map(|(_, at)| at);
+        let counts = self.servers.values().flat_map(|s| s.uncounted.iter().map(|(at, _)| *at));
+        let groups = self.group_due.values().map(|(at, _)| *at);
+        let all = starts.chain(sagas).chain(counts).chain(groups).chain([self.next_health]).chain(self.back_at);
+        all.min().unwrap_or(i64::MAX)
+    }
+
+    /// Does everything that is due up to `now`, in its order.
+    pub fn advance(&mut self, now: i64) {
+        while self.next() <= now {
+            self.now = self.next().max(self.now);
+            self.happen();
+        }
+        self.now = now;
+        self.watch();
+    }
+
+    /// Keeps what the checker knows.
+    fn watch(&mut self) {
+        let (up, now) = (self.up, self.now);
+        for server in self.servers.values_mut() {
+            server.serves = up && server.would_serve();
+            if server.serves {
+                server.last_served = now;
+                server.stopped = false;
+            }
+        }
+    }
+
+    fn happen(&mut self) {
+        if self.back_at.is_some_and(|at| at <= self.now) {
+            self.back_at = None;
+            self.up = true;
+            self.process_start = wall();
+            self.next_health = self.now + 60_000;
+        }
+        let ids: Vec<String> = self.servers.keys().cloned().collect();
+        for id in &ids {
+            self.happen_to(id);
+        }
+        if self.next_health <= self.now {
+            self.next_health = self.now + 60_000;
+            if self.up {
+                ids.iter().for_each(|id| self.check_health(id));
+            }
+        }
+        self.recover_groups();
+        self.watch();
+    }
+
+    fn happen_to(&mut self, id: &str) {
+        let now = self.now;
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let due: Vec<StopReason> = server.uncounted.iter().filter(|(at, _)| *at <= now).map(|(_, reason)| *reason).collect();
+        server.uncounted.retain(|(at, _)| *at > now);
+        for reason in due {
+            *server.stops.entry(reason).or_default() += 1;
+        }
+        if let Some(start) = server.start.filter(|s| s.ends <= now) {
+            self.end_start(id, start);
+        }
+        let Some(server) = self.servers.get_mut(id) else { return };
+        if let Some((k, at)) = server.saga.filter(|(_, at)| *at <= now) {
+            // Its own retry ends in `fail`, which books the next one.
+            server.saga = Some((k, i64::MAX / 2));
+            if server.state == State::Degraded && !server.stuck {
+                self.begin_start(id);
+            }
+            let _ = at;
+        }
+    }
+
+    fn check_health(&mut self, id: &str) {
+        let says_dead = self.says_dead();
+        let Some(server) = self.servers.get_mut(id).filter(|s| s.state == State::Ready) else { return };
+        if !server.process_gone && !server.session_lost {
+            server.last_healthy = Some(wall());
+        } else if server.process_gone && (server.mode == "subprocess" || says_dead) {
+            self.die(id, Reason::Crashed);
+            self.say(json!({"event": format!("mcp_server_dead: {id}"), "level": "warning"}));
+        } else {
+            // 2.20 with a remote upstream that is gone: ready for ever.
+            server.session_lost = true;
+        }
+    }
+
+    /// A group with nothing to select has its evicted members started.
+    fn recover_groups(&mut self) {
+        if self.version < (2, 23, 0) || !self.up {
+            return self.group_due.clear();
+        }
+        let mut groups: BTreeMap<String, (usize, Vec<String>)> = BTreeMap::new();
+        for (id, server) in &self.servers {
+            if let Some(group) = &server.group {
+                let entry = groups.entry(group.clone()).or_default();
+                entry.0 += usize::from(server.in_rotation);
+                if server.evicted && server.state == State::Dead && !server.blocked {
+                    entry.1.push(id.clone());
+                }
+            }
+        }
+        for (group, (selectable, evicted)) in groups {
+            if selectable > 0 || evicted.is_empty() {
+                self.group_due.remove(&group);
+                continue;
+            }
+            let (due, wait) = *self.group_due.entry(group.clone()).or_insert((self.now + 30_000, 30_000));
+            if due <= self.now {
+                self.group_due.insert(group, (self.now + wait * 2, (wait * 2).min(600_000)));
+                for id in evicted {
+                    self.begin_start(&id);
+                }
+            }
+        }
+    }
+
+    fn say(&mut self, mut line: Value) {
+        line["timestamp"] = json!(wall().to_string());
+        line["service"] = json!("mcp-hangar");
+        if line.get("logger").is_none() {
+            line["logger"] = json!("mcp_hangar.domain.model.mcp_server");
+        }
+        self.log.push(line.to_string());
+    }
+
+    fn tell(&mut self, id: &str, what: What) {
+        self.events.push(Told { mcp_server: id.to_owned(), at: wall(), what });
+    }
+
+    fn die(&mut self, id: &str, reason: Reason) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        server.state = State::Dead;
+        server.dead = Some((reason, wall()));
+        server.saga = None;
+        server.start = None;
+        server.stuck = false;
+        server.session_lost = false;
+        server.process_gone = false;
+        server.gauge = Some(State::Dead);
+        server.evicted |= server.group.is_some() && reason != Reason::Crashed;
+        server.in_rotation &= reason == Reason::Crashed;
+        self.tell(id, What::Dead(reason));
+    }
+
+    fn begin_start(&mut self, id: &str) {
+        let (now, up) = (self.now, self.up);
+        let slow = self.rng.between(15_000, 30_000);
+        let quick = self.rng.between(200, 2_500);
+        let Some(server) = self.servers.get_mut(id).filter(|_| up) else { return };
+        let was_given_up = matches!(server.dead, Some((Reason::GivenUp, _)));
+        server.state = State::Initializing;
+        server.dead = None;
+        server.busy_since = now;
+        server.process_gone = false;
+        let takes = if server.upstream == Upstream::Hangs { slow } else { quick };
+        server.start = Some(Start { ends: now + takes, was_given_up });
+        self.tell(id, What::NotDead);
+    }
+
+    fn end_start(&mut self, id: &str, start: Start) {
+        let now = self.now;
+        let Some(server) = self.servers.get_mut(id) else { return };
+        server.start = None;
+        match server.upstream {
+            Upstream::Works => {
+                server.state = State::Ready;
+                server.stuck = false;
+                server.started_at = Some(wall());
+                server.last_healthy = Some(wall());
+                server.failures = 0;
+                server.failed_at = None;
+                server.blocked = false;
+                server.saga = None;
+                server.session_lost = false;
+                server.process_gone = false;
+                server.gauge = Some(State::Ready);
+                server.in_rotation = server.group.is_some();
+                server.evicted = false;
+                server.starts_ok += 2;
+                let mode = server.mode;
+                self.say(json!({"event": format!("mcp_server_started: {id}, mode={mode}, tools=1"), "level": "info"}));
+                self.tell(id, What::NotDead);
+            }
+            Upstream::Drifts => {
+                server.blocked = true;
+                server.starts_failed += 1;
+                let drift = json!({"mcp_server_id": id, "undeclared_tools": ["extra"], "enforcement_mode": "block",
+                    "event": "capability_drift_detected", "level": "warning"});
+                self.say(drift);
+                self.say_failed(id, "CapabilityBlockedError");
+                self.die(id, Reason::CapabilityBlocked);
+            }
+            Upstream::KillsHangar => self.down(now + 4_000),
+            Upstream::Broken | Upstream::Hangs => self.fail(id, start.was_given_up),
+        }
+    }
+
+    fn say_failed(&mut self, id: &str, error_type: &str) {
+        self.say(if self.says_dead() {
+            json!({"mcp_server_id": id, "error_type": error_type, "event": "mcp_server_start_failed", "level": "error"})
+        } else {
+            let text = if error_type == "CapabilityBlockedError" {
+                "Failed to start mcp_server: capability_violation: it serves tools that are not declared"
+            } else {
+                "Failed to start mcp_server: MCP initialization failed: reader_died"
+            };
+            json!({"event": format!("mcp_server_start_failed: {id}, error={text}"), "level": "error"})
+        });
+    }
+
+    fn fail(&mut self, id: &str, was_given_up: bool) {
+        let now = self.now;
+        let Some(server) = self.servers.get_mut(id) else { return };
+        server.failures += 1;
+        server.failed_at = Some(wall());
+        server.starts_failed += 1;
+        server.gauge = server.gauge.or(Some(State::Dead));
+        let (failures, saga) = (server.failures, server.saga);
+        let at_end = matches!(saga, Some((3, _)));
+        if was_given_up || at_end {
+            server.stops.entry(StopReason::MaxRetriesExceeded).and_modify(|n| *n += 1).or_insert(1);
+            if at_end {
+                self.say(json!({"event": format!("mcp_server_degraded: {id}, failures={failures}"), "level": "warning"}));
+            }
+            self.say_failed(id, "McpServerStartError");
+            self.die(id, Reason::GivenUp);
+            self.say(json!({"mcp_server_id": id, "reason": "max_retries_exceeded", "event": "mcp_server_given_up", "level": "warning"}));
+        } else if failures < 3 && saga.is_none() {
+            self.say_failed(id, "McpServerStartError");
+            self.die(id, Reason::StartFailed);
+        } else {
+            let k = saga.map_or(0, |(k, _)| k);
+            let wait = [5_000, 10_000, 20_000][k].max(if failures >= 6 { 60_000 } else { 0 });
+            server.saga = Some((k + 1, now + wait));
+            server.state = State::Degraded;
+            server.gauge = Some(State::Degraded);
+            server.busy_since = now;
+            server.in_rotation = false;
+            server.evicted |= server.group.is_some();
+            self.say(json!({"event": format!("mcp_server_degraded: {id}, failures={failures}"), "level": "warning"}));
+            self.say_failed(id, "McpServerStartError");
+            let retry = format!("McpServer {id} degraded, scheduling retry {}/3 in {}.0s", k + 1, wait / 1000);
+            self.say(json!({"event": retry, "level": "info", "logger": "mcp_hangar.application.sagas.mcp_server_recovery_saga"}));
+            self.tell(id, What::Degraded);
+        }
+    }
+
+    /// Hangar's process ends; everything but the definitions, and the log, is lost.
+    pub fn down(&mut self, back_at: i64) {
+        self.up = false;
+        self.back_at = Some(back_at);
+        self.downs.push(self.now);
+        self.group_due.clear();
+        for server in self.servers.values_mut() {
+            let fresh = Server::new(server.mode, server.group.clone(), server.upstream);
+            let kept = std::mem::replace(server, fresh);
+            server.blocked = kept.blocked;
+            server.broken = kept.broken;
+            server.stopped = kept.stopped;
+            server.ever_stopped = kept.ever_stopped;
+            server.last_served = kept.last_served;
+        }
+        self.events.clear();
+    }
+
+    /// A user's call that names the server, or one through its group.
+    pub fn call(&mut self, id: &str) {
+        let Some(server) = self.servers.get_mut(id).filter(|_| self.up) else { return };
+        let waits = server.backoff_until().is_some_and(|until| wall() < until);
+        let crashed = matches!(server.dead, Some((Reason::Crashed, _)));
+        let blocked = matches!(server.dead, Some((Reason::CapabilityBlocked, _)));
+        match server.state {
+            State::Ready if server.process_gone => {
+                self.say(json!({"event": format!("mcp_server_dead: {id}"), "level": "warning"}));
+                self.begin_start(id);
+            }
+            State::Ready if !server.session_lost => server.last_healthy = Some(wall()),
+            State::Ready | State::Initializing | State::Degraded => {}
+            State::Dead if blocked || (waits && !crashed) => {}
+            State::Cold | State::Dead => self.begin_start(id),
+        }
+    }
+
+    /// Ends cold, whatever it was.
+    pub fn stop(&mut self, id: &str, reason: StopReason) {
+        let (now, lag, twice) = (self.now, self.rng.between(0, 250), self.version < (2, 21, 0));
+        let Some(server) = self.servers.get_mut(id).filter(|_| self.up) else { return };
+        server.state = State::Cold;
+        server.gauge = Some(State::Cold);
+        server.dead = None;
+        server.saga = None;
+        server.start = None;
+        server.stuck = false;
+        server.session_lost = false;
+        server.process_gone = false;
+        server.in_rotation = false;
+        server.evicted = false;
+        server.uncounted.push((now + lag, reason));
+        if twice && !matches!(reason, StopReason::Idle | StopReason::Shutdown | StopReason::MaxRetriesExceeded) {
+            server.uncounted.push((now + lag, StopReason::Shutdown));
+        }
+        self.tell(id, What::Stopped(reason));
+        self.watch();
+    }
+
+    /// A person's stop, or a detection rule's.
+    pub fn stop_on_purpose(&mut self, id: &str, reason: StopReason) {
+        if self.up && self.servers.contains_key(id) {
+            self.stop(id, reason);
+            let server = self.servers.get_mut(id).expect("it is there");
+            server.stopped = true;
+            server.ever_stopped = true;
+        }
+    }
+
+    /// The process of a ready server ends.
+    pub fn crash(&mut self, id: &str) {
+        if let Some(server) = self.servers.get_mut(id).filter(|s| s.state == State::Ready) {
+            server.process_gone = true;
+            if server.mode == "subprocess" {
+                self.say(json!({"event": "stdio_client_eof_on_stdout", "level": "warning", "logger": "mcp_hangar.stdio_client"}));
+            }
+        }
+        self.watch();
+    }
+
+    /// As if so many starts had failed.
+    pub fn kill(&mut self, id: &str, failures: u32, reason: Reason) {
+        if !self.up || !self.servers.contains_key(id) {
+            return;
+        }
+        let server = self.servers.get_mut(id).expect("it is there");
+        server.failures = failures;
+        server.failed_at = (failures > 0).then(wall);
+        server.starts_failed += u64::from(failures);
+        if reason == Reason::GivenUp {
+            server.stops.entry(StopReason::MaxRetriesExceeded).and_modify(|n| *n += 1).or_insert(1);
+            self.say_failed(id, "McpServerStartError");
+            self.die(id, reason);
+            self.say(json!({"mcp_server_id": id, "reason": "max_retries_exceeded", "event": "mcp_server_given_up", "level": "warning"}));
+        } else if reason == Reason::StartFailed {
+            self.say_failed(id, "McpServerStartError");
+            self.die(id, reason);
+        } else {
+            self.say(json!({"event": format!("mcp_server_dead: {id}"), "level": "warning"}));
+            self.die(id, Reason::Crashed);
+        }
+        self.watch();
+    }
+
+    /// Degraded or initializing, and nothing goes on.
+    pub fn stick(&mut self, id: &str, state: State) {
+        let now = self.now;
+        let Some(server) = self.servers.get_mut(id).filter(|_| self.up) else { return };
+        server.state = state;
+        server.stuck = true;
+        server.dead = None;
+        server.start = None;
+        server.saga = None;
+        server.gauge = if state == State::Degraded { Some(state) } else { server.gauge };
+        server.busy_since = now;
+        server.in_rotation = false;
+        self.watch();
+    }
+
+    /// A changed definition of a dead server: REST cold, and the gauge stays.
+    pub fn edit(&mut self, id: &str) {
+        if let Some(server) = self.servers.get_mut(id).filter(|s| self.up && s.state == State::Dead) {
+            server.state = State::Cold;
+            server.dead = None;
+            server.saga = None;
+        }
+    }
+
+    /// Spends the bucket that all callers share.
+    pub fn spend(&mut self, n: f64) {
+        self.refill();
+        self.tokens = (self.tokens - n).max(0.0);
+    }
+
+    fn refill(&mut self) {
+        let passed = self.now - self.refilled;
+        self.refilled = self.now;
+        #[allow(clippy::cast_precision_loss, reason = "milliseconds of a few hours")]
+        let more = passed as f64 / 100.0;
+        self.tokens = (self.tokens + more).min(20.0);
+    }
+
+    // ---- what it answers ----
+
+    /// `GET /metrics`.
+    pub fn metrics(&self) -> MetricsReading {
+        let sample = |s: &Server| ServerSample {
+            gauge: s.gauge,
+            last_healthy: s.last_healthy,
+            stops: s.stops.clone(),
+            starts_success: s.starts_ok,
+            starts_failure: s.starts_failed,
+            starting: s.start.is_some(),
+            ..ServerSample::default()
+        };
+        let shown = |s: &Server| s.gauge.is_some() || s.start.is_some() || !s.stops.is_empty();
+        let servers = self.servers.iter().filter(|(_, s)| shown(s)).map(|(id, s)| (id.clone(), sample(s))).collect();
+        let (a, b, c) = self.version;
+        MetricsReading {
+            process_start: Some(self.process_start),
+            version: Some(format!("{a}.{b}.{c}")),
+            servers,
+            bytes: 1000,
+            ..MetricsReading::default()
+        }
+    }
+
+    fn detail(&self, id: &str, s: &Server) -> Value {
+        let waits = s.backoff_until().filter(|until| wall() < *until);
+        let alive = match (s.state, s.mode) {
+            (State::Ready, "subprocess") => !s.process_gone,
+            (State::Ready, _) => true,
+            _ => false,
+        };
+        let ago = s.failed_at.map(|at| wall().duration_since(at).as_secs_f64());
+        let mut body = json!({
+            "mcp_server_id": id, "state": s.state.as_str(), "mode": s.mode, "alive": alive, "tools": [],
+            "health": {"consecutive_failures": s.failures, "can_retry": waits.is_none(), "last_failure_ago": ago},
+            "meta": {"started_at": s.started_at.filter(|_| s.state == State::Ready).map(|at| at.duration_since(Timestamp::UNIX_EPOCH).as_secs_f64())},
+        });
+        if self.says_dead() {
+            body["dead"] = s.dead.filter(|_| s.state == State::Dead).map_or(Value::Null, |(reason, since)| {
+                let revives = matches!(reason, Reason::GivenUp | Reason::StartFailed);
+                let at = waits.filter(|_| revives).map(|at| at.to_string());
+                let by = if reason == Reason::CapabilityBlocked { "start" } else { "call_or_start" };
+                json!({"reason": reason.as_str(), "since": since.to_string(), "retry_allowed_at": at, "revived_by": by})
+            });
+        }
+        body
+    }
+
+    fn groups(&self) -> Value {
+        let mut groups: BTreeMap<&String, Vec<Value>> = BTreeMap::new();
+        for (id, s) in &self.servers {
+            if let Some(group) = &s.group {
+                let member = json!({"id": id, "state": s.state.as_str(), "in_rotation": s.in_rotation});
+                groups.entry(group).or_default().push(member);
+            }
+        }
+        let group = |(id, members): (&String, Vec<Value>)| json!({"group_id": id, "circuit_open": false, "members": members});
+        json!({"groups": groups.into_iter().map(group).collect::<Vec<_>>()})
+    }
+
+    /// One authenticated request arrives.
+    pub fn arrive(&mut self, method: &str, path: &str) -> Reply {
+        if !self.up {
+            return Reply::Gone;
+        }
+        if path == "health/live" {
+            return Reply::Now(200, json!({"status": "ok"}));
+        }
+        if self.now < self.locked_until {
+            #[allow(clippy::cast_precision_loss, reason = "milliseconds of a few minutes")]
+            let wait = (self.locked_until - self.now) as f64 / 1000.0;
+            let details = json!({"auth_method": "rate_limit", "retry_after": wait});
+            return Reply::Now(401, json!({"error": "authentication_failed", "message": "Too many auth attempts.", "details": details}));
+        }
+        if self.refuses {
+            self.failed_logins += 1;
+            let details = json!({"auth_method": "api_key"});
+            return Reply::Now(401, json!({"error": "authentication_failed", "message": "Invalid API key", "details": details}));
+        }
+        self.failed_logins = 0;
+        self.refill();
+        if self.tokens < 1.0 {
+            let details = json!({"limit": 10, "window_seconds": 1, "retry_after": 0.3});
+            return Reply::Now(429, json!({"error": {"code": "RateLimitExceeded", "message": "Rate limit exceeded", "details": details}}));
+        }
+        self.tokens -= 1.0;
+        let parts: Vec<&str> = path.trim_end_matches('/').split('/').collect();
+        match (method, parts.as_slice()) {
+            ("GET", ["api", "mcp_servers"]) => {
+                let all: Vec<Value> = self.servers.iter().map(|(id, s)| self.detail(id, s)).collect();
+                let brief = |mut v: Value| {
+                    v.as_object_mut().map(|o| o.remove("health"));
+                    v
+                };
+                Reply::Now(200, json!({"mcp_servers": all.into_iter().map(brief).collect::<Vec<_>>()}))
+            }
+            ("GET", ["api", "system", "me"]) => Reply::Now(200, json!({"authenticated": false})),
+            ("GET", ["api", "groups"]) => Reply::Now(200, self.groups()),
+            ("GET", ["api", "groups", id]) => {
+                let all = self.groups();
+                let found = all["groups"].as_array().and_then(|g| g.iter().find(|g| g["group_id"] == *id).cloned());
+                found.map_or_else(|| not_found(id), |g| Reply::Now(200, g))
+            }
+            ("POST", ["api", "groups", id, "rebalance"]) => {
+                for server in self.servers.values_mut().filter(|s| s.group.as_deref() == Some(*id)) {
+                    server.in_rotation = server.state == State::Ready;
+                }
+                Reply::Now(200, json!({"group_id": id}))
+            }
+            ("GET", ["api", "mcp_servers", id]) => match self.servers.get(*id) {
+                Some(server) => Reply::Now(200, self.detail(id, server)),
+                None => not_found(id),
+            },
+            ("GET", ["api", "mcp_servers", _, "tools"]) => Reply::Now(200, json!({"tools": [{"name": "echo"}]})),
+            ("GET", ["api", "mcp_servers", _, _]) => Reply::Now(200, json!({"logs": []})),
+            ("POST", ["api", "mcp_servers", id, "start"]) => self.start(id),
+            ("POST", ["api", "mcp_servers", id, "stop"]) => {
+                if !self.servers.contains_key(*id) {
+                    return not_found(id);
+                }
+                self.stop(id, StopReason::Manual);
+                Reply::Now(200, json!({"mcp_server": id, "state": "cold"}))
+            }
+            _ => Reply::Now(404, json!({"error": {"code": "NotFound", "message": path, "details": {}}})),
+        }
+    }
+
+    fn start(&mut self, id: &str) -> Reply {
+        let Some(server) = self.servers.get(id) else { return not_found(id) };
+        match server.state {
+            State::Ready if !server.process_gone || server.mode != "subprocess" => self.started(id),
+            State::Initializing => Reply::When(server.start.map_or(self.now + 30_000, |s| s.ends)),
+            State::Degraded => {
+                let details = json!({"time_until_retry_s": 5.0});
+                let body = json!({"error": {"code": "CannotStartMcpServerError", "message": "degraded", "details": details}});
+                Reply::Now(500, body)
+            }
+            State::Ready | State::Cold | State::Dead => {
+                self.begin_start(id);
+                Reply::When(self.servers[id].start.map_or(self.now, |s| s.ends))
+            }
+        }
+    }
+
+    /// What a start that was waited for is answered.
+    pub fn started(&self, id: &str) -> Reply {
+        let Some(server) = self.servers.get(id).filter(|_| self.up) else { return Reply::Gone };
+        let failed = |code: &str| Reply::Now(500, json!({"error": {"code": code, "message": "it did not start", "details": {}}}));
+        match (server.state, server.dead) {
+            (State::Ready, _) => Reply::Now(200, json!({"mcp_server": id, "state": "ready", "tools": ["echo"]})),
+            (State::Dead, Some((Reason::CapabilityBlocked, _))) => failed("CapabilityBlockedError"),
+            (State::Dead | State::Degraded | State::Cold, _) => failed("McpServerStartError"),
+            (State::Initializing, _) => failed("InternalServerError"),
+        }
+    }
+}
+
+fn not_found(id: &str) -> Reply {
+    Reply::Now(404, json!({"error": {"code": "McpServerNotFoundError", "message": id, "details": {}}}))
+}

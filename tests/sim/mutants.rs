@@ -1,0 +1,162 @@
+//! Broken medics. Each one must be found out, or the checks prove nothing.
+
+use std::num::{NonZeroU8, NonZeroU32};
+
+use hangar_medic::observe::metrics_text::MetricsReading;
+use hangar_medic::policy::{Mode, Policy};
+use jiff::SignedDuration;
+use serde_json::{Value, json};
+
+/// What is broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mutant {
+    /// The intent is not written down.
+    ForgetsIntent,
+    /// Every request goes out twice.
+    SendsTwice,
+    /// No budgets.
+    Spends,
+    /// No storm brake, no waiting for neighbours.
+    Storms,
+    /// Starts come as fast as they can.
+    Rushes,
+    /// Hangar's own retries are not waited for.
+    Impatient,
+    /// Hangar's backoff is not seen.
+    NoBackoff,
+    /// A capability block reads like any other death.
+    BlindToBlocks,
+    /// Stops are not counted.
+    BlindToStops,
+    /// What was healthy long ago counts as healthy now.
+    Credulous,
+    /// Acts where it should only watch.
+    NotObserving,
+    /// Exhausted is for ever.
+    GivesUp,
+    /// Every server that is read looks dead.
+    SeesDeath,
+}
+
+impl Mutant {
+    pub const ALL: &'static [Self] = &[
+        Self::ForgetsIntent,
+        Self::SendsTwice,
+        Self::Spends,
+        Self::Storms,
+        Self::Rushes,
+        Self::Impatient,
+        Self::NoBackoff,
+        Self::BlindToBlocks,
+        Self::BlindToStops,
+        Self::Credulous,
+        Self::NotObserving,
+        Self::GivesUp,
+        Self::SeesDeath,
+    ];
+
+    /// The policy that it goes by instead of the operator's.
+    pub fn policy(self, mut policy: Policy) -> Policy {
+        match self {
+            Self::Spends => {
+                policy.budgets.starts_per_server = NonZeroU32::MAX;
+                policy.budgets.actions = NonZeroU32::MAX;
+                policy.budgets.in_flight = NonZeroU32::MAX;
+                policy.exhausted_retry = SignedDuration::from_secs(60);
+                policy.exhausted_retry_max = SignedDuration::from_secs(60);
+                policy.rungs.iter_mut().for_each(|r| r.attempts_max = NonZeroU8::MAX);
+            }
+            Self::Storms => {
+                policy.storm.servers = NonZeroU32::MAX;
+                policy.neighbour_wait = SignedDuration::ZERO;
+            }
+            Self::Rushes => policy.budgets.starts_per_second = NonZeroU32::MIN.saturating_add(999),
+            Self::Impatient => {
+                policy.degraded_too_long_after = SignedDuration::ZERO;
+                policy.stuck_starting_after = SignedDuration::ZERO;
+            }
+            Self::NotObserving => policy.mode = Mode::Act,
+            Self::GivesUp => policy.exhausted_retry = SignedDuration::ZERO,
+            Self::ForgetsIntent
+            | Self::SendsTwice
+            | Self::NoBackoff
+            | Self::BlindToBlocks
+            | Self::BlindToStops
+            | Self::Credulous
+            | Self::SeesDeath => {}
+        }
+        policy
+    }
+
+    /// What it makes of an answer.
+    pub fn answer(self, mut body: Value) -> Value {
+        let each = |change: &dyn Fn(&mut Value), body: &mut Value| {
+            if let Some(all) = body.get_mut("mcp_servers").and_then(Value::as_array_mut) {
+                all.iter_mut().for_each(change);
+            } else if body.get("mcp_server_id").is_some() {
+                change(body);
+            }
+        };
+        match self {
+            Self::NoBackoff => each(
+                &|v| {
+                    if v["dead"].is_object() {
+                        v["dead"]["retry_allowed_at"] = Value::Null;
+                    }
+                },
+                &mut body,
+            ),
+            Self::BlindToBlocks => each(
+                &|v| {
+                    if v["dead"]["reason"] == "capability_blocked" {
+                        v["dead"]["reason"] = json!("given_up");
+                    }
+                },
+                &mut body,
+            ),
+            Self::Credulous => each(
+                &|v| {
+                    if v["state"] == "initializing" || v["state"] == "degraded" {
+                        v["state"] = json!("ready");
+                        v["alive"] = json!(true);
+                    }
+                },
+                &mut body,
+            ),
+            Self::SeesDeath => each(
+                &|v| {
+                    v["state"] = json!("dead");
+                    v["dead"] = json!({"reason": "crashed", "since": null, "retry_allowed_at": null, "revived_by": "call_or_start"});
+                },
+                &mut body,
+            ),
+            Self::ForgetsIntent
+            | Self::SendsTwice
+            | Self::Spends
+            | Self::Storms
+            | Self::Rushes
+            | Self::Impatient
+            | Self::BlindToStops
+            | Self::NotObserving
+            | Self::GivesUp => {}
+        }
+        body
+    }
+
+    /// What it makes of the metrics.
+    pub fn metrics(self, mut reading: MetricsReading) -> MetricsReading {
+        for sample in reading.servers.values_mut() {
+            match self {
+                Self::BlindToStops => sample.stops.clear(),
+                Self::Credulous => sample.last_healthy = Some(super::time::wall()),
+                _ => {}
+            }
+        }
+        reading
+    }
+
+    /// Hangar's log is of no use to it.
+    pub fn ignores_log(self) -> bool {
+        self == Self::BlindToBlocks
+    }
+}
