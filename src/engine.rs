@@ -1,5 +1,6 @@
 //! The loop: wake, look at the board, plan, write down, act, sleep. The one task that changes anything.
 
+mod broad;
 mod commands;
 mod fusion;
 mod hear;
@@ -133,6 +134,8 @@ pub struct Engine {
     complaints: BTreeMap<ReadKind, String>,
     told_ids: Option<String>,
     told_standing: BTreeMap<String, String>,
+    /// What the first halves of attempts found, for their receipts.
+    half_evidence: BTreeMap<String, BTreeMap<String, Value>>,
     /// Milliseconds in the last id that was given to a grant or request.
     last_id_ms: i64,
 }
@@ -183,6 +186,7 @@ impl Engine {
             complaints: BTreeMap::new(),
             told_ids: None,
             told_standing: BTreeMap::new(),
+            half_evidence: BTreeMap::new(),
             last_id_ms: 0,
         })
     }
@@ -317,7 +321,11 @@ impl Engine {
                 Step::Read(Read::Server(_)) if as_list => {}
                 Step::Read(read) => self.read(read),
                 Step::Act(action) => {
-                    if action.part == Part::First && !self.begin(action).await {
+                    let intended = match action.part {
+                        Part::First => self.begin(action).await,
+                        Part::Second => self.begin_second(action).await,
+                    };
+                    if !intended {
                         return None;
                     }
                     self.act(action.clone());
@@ -331,6 +339,7 @@ impl Engine {
     /// The attempt, and the end of the request that asked for it, are written down together.
     async fn begin(&mut self, action: &Action) -> bool {
         let mut bodies = vec![opened(action)];
+        bodies.extend(self.saved(action).map(|saved| Body::AttemptSaved { attempt_id: action.attempt_id.clone(), saved }));
         let Some(asked) = &action.asked_by else { return self.append(bodies).await };
         let (request_id, why) = (asked.request_id.clone(), action.attempt_id.clone());
         bodies.push(Body::RequestEnded { request_id, how: RequestEnd::Acted, why });
@@ -347,6 +356,7 @@ impl Engine {
             action: action.rung,
             part: action.part,
             group: action.group.clone(),
+            saved: self.still_to_do(&action),
         };
         self.tasks.spawn(async move {
             let done = Box::new(executor.run(&job).await);
@@ -519,10 +529,13 @@ impl Engine {
                 provenance: Some(Provenance::of(Source::Rest, clock::now())),
             }));
         }
+        let mut evidence = self.half_evidence.remove(&action.attempt_id).unwrap_or_default();
+        evidence.extend(done.evidence);
         bodies.push(if done.half {
+            self.half_evidence.insert(action.attempt_id.clone(), evidence);
             Body::AttemptHalfDone { attempt_id: action.attempt_id.clone() }
         } else {
-            let evidence = self.evidence(action, done.evidence);
+            let evidence = self.evidence(action, evidence);
             Body::AttemptReceipt {
                 attempt_id: action.attempt_id.clone(),
                 receipt: done.receipt,

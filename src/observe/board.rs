@@ -9,8 +9,8 @@ use super::metrics_text::{MetricsReading, ServerSample};
 use super::{events, silences};
 use crate::hangar::{AuthState, Group, ServerDetail, parse_version};
 use crate::policy::{
-    Auth, GroupReading, HangarReading, History, LogReading, Policy, Provenance, Reason, RestReading, ServerReading, Snapshot, Source,
-    State, StopReason, Unasked, suspect,
+    Auth, GroupReading, HangarReading, History, LogReading, Membership, Policy, Provenance, Reason, RestReading, ServerReading, Snapshot,
+    Source, State, StopReason, Unasked, suspect,
 };
 
 /// What is kept of one server that any source has named.
@@ -24,6 +24,7 @@ struct Entry {
     rest_outdated: bool,
     rest_failed_at: Option<Timestamp>,
     group: Option<GroupReading>,
+    member: Option<Membership>,
     event: Option<Event>,
     given_up_at: Option<Timestamp>,
     not_cold_since: Option<Timestamp>,
@@ -199,6 +200,7 @@ impl Board {
             for member in &group.members {
                 let entry = self.servers.entry(member.id.clone()).or_default();
                 entry.group = group.reading(&member.id, at);
+                entry.member = member.place.map(|(weight, priority)| Membership { group: group.id.clone(), weight, priority });
             }
         }
     }
@@ -281,6 +283,17 @@ impl Board {
         self.servers.get(id)?.group.as_ref()
     }
 
+    /// A server's place in its group, where Hangar told it.
+    #[must_use]
+    pub fn member(&self, id: &str) -> Option<&Membership> {
+        self.servers.get(id)?.member.as_ref()
+    }
+
+    /// The state gauge of every server that has one.
+    pub fn gauges(&self) -> impl Iterator<Item = (&String, State)> {
+        self.servers.iter().filter_map(|(id, entry)| Some((id, entry.sample.gauge?)))
+    }
+
     /// Last good metrics read.
     #[must_use]
     pub fn read_at(&self) -> Option<Timestamp> {
@@ -332,7 +345,8 @@ impl Board {
             let unasked = if self.silences.is_awaited() { Unasked::Hold } else { unasked };
             (!self.silences.is_known(stale_after, now)).then_some(unasked)
         });
-        let subjects = self.suspects.iter().chain(history.open.keys()).chain(history.orders.keys());
+        let saved = history.fleet_under_way().into_iter().flat_map(|f| f.saved.ready.iter().chain(&f.saved.dead));
+        let subjects = self.suspects.iter().chain(history.open.keys()).chain(history.orders.keys()).chain(saved);
         let ids: BTreeSet<&String> = subjects.collect();
         let servers = ids.into_iter().map(|id| (id.clone(), self.reading(id, now))).collect();
         Snapshot { known: self.known(), hangar, servers, ..Snapshot::default() }
