@@ -354,7 +354,13 @@ impl Check {
             | Body::GrantExpired { .. }
             | Body::GrantRefused { .. }
             | Body::Request { .. }
-            | Body::RequestEnded { .. } => {}
+            | Body::RequestEnded { .. }
+            | Body::AttemptSaved { .. }
+            | Body::AttemptSecond { .. }
+            | Body::Paused { .. }
+            | Body::Unpaused { .. }
+            | Body::Approved { .. }
+            | Body::ApprovalEnded { .. } => {}
         }
     }
 

@@ -7,7 +7,7 @@ use prometheus::Registry;
 use serde_json::Value;
 
 use super::{alerts, files, run, text};
-use crate::support::cache;
+use crate::support::process::cache;
 
 pub fn boards() -> Vec<Value> {
     files("deploy/grafana/dashboards", ".json").iter().map(|path| serde_json::from_str(&text(path)).unwrap()).collect()
