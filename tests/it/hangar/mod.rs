@@ -63,5 +63,6 @@ fn job(server: &str, action: Rung, part: Part) -> Job {
         action,
         part,
         group: Some("grp".to_owned()),
+        saved: None,
     }
 }
