@@ -44,6 +44,8 @@ pub enum Command {
     Run(RunArgs),
     /// Judge a configuration file: every fault with its path, or the effective configuration
     CheckConfig(CheckConfigArgs),
+    /// Check everything that the daemon needs, and say what to do about what is wrong
+    Doctor(DoctorArgs),
     /// Tell which servers a log of Hangar's shows dead at its end, and why
     Classify(super::classify::ClassifyArgs),
     /// Print the recovery ladder: every action, and whether it is on
@@ -72,6 +74,19 @@ pub enum Command {
     /// The attempts: what was tried, and what came of it
     #[command(subcommand)]
     Attempts(AttemptsCommand),
+    /// Print the completions of a shell
+    Completions(CompletionsArgs),
+}
+
+/// `completions`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  hangar-medic completions bash > /etc/bash_completion.d/hangar-medic\n  \
+    hangar-medic completions zsh > \"${fpath[1]}/_hangar-medic\"\n  \
+    hangar-medic completions fish > ~/.config/fish/completions/hangar-medic.fish")]
+pub struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum, value_name = "SHELL")]
+    pub shell: clap_complete::Shell,
 }
 
 /// Form of what is printed on stdout.
@@ -180,6 +195,22 @@ pub struct CheckConfigArgs {
     #[command(flatten)]
     pub format: FormatArgs,
     #[command(flatten, next_help_heading = "Judge as `run` would with")]
+    pub overrides: OverrideArgs,
+}
+
+/// `doctor`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Changes nothing: no server is started or stopped, nothing is written. Exit codes: 0 nothing failed, 1 something did.\n\
+    Example:\n  hangar-medic doctor --config.file hangar-medic.yaml"
+)]
+pub struct DoctorArgs {
+    /// Configuration file (YAML); none: flags and defaults
+    #[arg(long = "config.file", value_name = "FILE")]
+    pub config_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub format: FormatArgs,
+    #[command(flatten, next_help_heading = "Check as `run` would with")]
     pub overrides: OverrideArgs,
 }
 
@@ -307,7 +338,7 @@ pub struct StoreArgs {
 pub enum IncidentsCommand {
     /// List incidents, the oldest first
     List(IncidentsListArgs),
-    /// Show one incident: why, what is held and until when, every attempt
+    /// Tell one incident's story: what was seen, decided, sent and proved, in order
     Show(IncidentsShowArgs),
 }
 
@@ -326,6 +357,9 @@ pub struct IncidentsListArgs {
     /// Only these
     #[arg(long = "state", value_enum, default_value_t, value_name = "STATE")]
     pub state: IncidentState,
+    /// Look again every 2 s, until Ctrl-C
+    #[arg(long = "watch")]
+    pub watch: bool,
     #[command(flatten)]
     pub daemon: DaemonArgs,
     #[command(flatten)]
@@ -338,6 +372,9 @@ pub struct IncidentsShowArgs {
     /// Its incident_id, as `incidents list` prints it
     #[arg(value_name = "ID")]
     pub id: String,
+    /// Look again every 2 s, until it is over
+    #[arg(long = "watch")]
+    pub watch: bool,
     #[command(flatten)]
     pub daemon: DaemonArgs,
     #[command(flatten)]

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::args::{AttemptsVerifyArgs, INVALID, OK};
 use super::progress::{Bytes, Counted, Meter};
 use super::table::Table;
-use super::{Format, none, print_json, time};
+use super::{Format, print_json};
 use crate::attempt_log::{AttemptLog, Head, Store, VerifyReport, verify_export};
 use crate::server::views::AttemptView;
 
@@ -29,13 +29,16 @@ pub fn print_attempts(out: &mut dyn Write, attempts: &[AttemptView], format: For
     if attempts.is_empty() {
         return writeln!(out, "no attempts");
     }
-    let mut table = Table::new(&["ATTEMPT", "SERVER", "RANK", "ACTION", "RECEIPT", "OUTCOME", "STARTED", "SETTLED", "REASON"]);
+    let mut table = Table::new(&["ATTEMPT", "ACTION", "OUTCOME", "STARTED", "WHY"]);
     for a in attempts {
-        let receipt = a.receipt.map_or_else(none, |r| r.to_string());
         let outcome = a.outcome.map_or_else(|| "open".to_owned(), |o| o.to_string());
-        let (rank, action) = (a.rank.to_string(), a.action.to_string());
-        let (started, settled) = (time(Some(a.started_at)), time(a.settled_at));
-        table.row([a.attempt_id.clone(), a.mcp_server.clone(), rank, action, receipt, outcome, started, settled, a.reason.clone()]);
+        table.row([
+            a.attempt_id.clone(),
+            a.action.to_string(),
+            outcome,
+            a.started_at.strftime("%m-%d %H:%MZ").to_string(),
+            a.reason.clone(),
+        ]);
     }
     table.print(out)
 }

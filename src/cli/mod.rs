@@ -9,10 +9,12 @@ pub mod break_glass;
 pub mod check_config;
 pub mod classify;
 pub mod client;
+pub mod doctor;
 pub mod export_input;
 pub mod incidents;
 pub mod ladder;
 pub mod mcp;
+pub mod paint;
 pub mod playbook;
 pub mod progress;
 pub mod recommend;
@@ -20,6 +22,7 @@ pub mod recovery_metrics;
 #[cfg(test)]
 pub(crate) mod sample;
 pub mod table;
+pub mod watch;
 
 use std::io::{self, Write};
 

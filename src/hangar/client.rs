@@ -1,6 +1,8 @@
 //! The HTTP client. Every call is bounded in time and size, is sent once, and says what may have happened.
 
+mod admin;
 mod events;
+mod probe;
 mod wire;
 
 use std::path::PathBuf;
@@ -17,6 +19,7 @@ use super::fault::{CallError, Fault, chain, clean_to};
 use crate::observe::metrics_text::{Collector, MetricsReading};
 use crate::policy::valid_server_id;
 pub use events::Socket;
+pub use probe::Clocks;
 pub use wire::{Answer, Sent, Wire};
 
 /// Uvicorn closes idle connections after 5 s; one that it is just closing would lose a start.
@@ -104,6 +107,11 @@ impl HangarClient {
     /// Whether Hangar takes our credentials, as the last call showed.
     pub fn auth_state(&self) -> AuthState {
         self.auth.state()
+    }
+
+    /// Whether a key file is configured.
+    pub const fn has_key(&self) -> bool {
+        self.settings.api_key_file.is_some()
     }
 
     /// Looks at the key file without sending anything; true if an authenticated call would be sent now.

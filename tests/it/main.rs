@@ -11,12 +11,16 @@
 
 mod attempt_log;
 mod config;
+mod doctor;
 mod e2e;
 mod face;
+mod first_words;
 mod hangar;
 mod log;
+mod page;
 mod playbook;
 mod policy;
 mod seeing;
 mod server;
 mod support;
+mod tls;

@@ -17,6 +17,9 @@ pub const V2_34: &str = "2.34.4";
 /// The oldest that the daemon supports: no `dead` block, health sweeps every 60 s, reasons only in the log.
 pub const V2_20: &str = "2.20.0";
 
+/// Older than the daemon supports: it must say so first.
+pub const V2_19: &str = "2.19.1";
+
 const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/demo");
 
 /// The settings of a server that Hangar gives up on after three retries (5, 10 and 20 s).
