@@ -1,4 +1,4 @@
-//! What is ours: the configuration, the store, the address that we listen on, who may ask, and the executors.
+//! What is ours: the configuration, the store, the address that we listen on, and who may ask.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -10,7 +10,6 @@ use super::Check;
 use crate::attempt_log::{LogError, Store};
 use crate::config::Config;
 use crate::hangar::fault::chain;
-use crate::policy::{Mode, Rung};
 use crate::server::{self, ServerError};
 
 /// A valid configuration, with its doubts.
@@ -26,7 +25,6 @@ pub(super) async fn examine(config: &Config, checks: &mut Vec<Check>) {
     checks.push(store(&config.storage.path, &config.hangar.instance).await);
     checks.push(listen(config).await);
     checks.push(principals(config));
-    checks.push(executors(config));
 }
 
 /// Whether the daemon could write its store. Never makes one: it would then belong to whoever ran this.
@@ -113,15 +111,4 @@ fn principals(config: &Config) -> Check {
         );
     }
     Check::ok(CHECK, names.join(", "))
-}
-
-fn executors(config: &Config) -> Check {
-    const CHECK: &str = "executors";
-    let missing: Vec<&str> = config.policy.rungs.iter().map(|r| r.action).filter(|a| !a.has_executor()).map(Rung::as_str).collect();
-    if !missing.is_empty() {
-        let found = format!("this version has no executor for {}", missing.join(", "));
-        return Check::warn(CHECK, found, "take them out of policy.rungs");
-    }
-    let mode = if config.policy.mode == Mode::Observe { "; mode observe sends nothing" } else { "" };
-    Check::ok(CHECK, format!("every rung that is on acts through Hangar's API alone{mode}"))
 }
