@@ -1,5 +1,6 @@
 //! The loop: wake, look at the board, plan, write down, act, sleep. The one task that changes anything.
 
+mod broad;
 mod commands;
 mod fusion;
 mod hear;
@@ -50,6 +51,8 @@ use log_position::Position;
 pub const ACTOR: &str = "hangar-medic";
 /// Where the engine remembers when each server was last seen dead.
 const SEEN_DEAD: &str = "seen_dead";
+/// Written over and over while the log refuses, to see when it no longer does.
+const WRITE_PROBE: &str = "write_probe";
 const SEEN_DEAD_EVERY: SignedDuration = SignedDuration::from_secs(30);
 /// Bookkeeping comes to rest within a few rounds; more is a fault of the planner, and then nothing acts.
 const ROUNDS_MAX: usize = 64;
@@ -105,6 +108,7 @@ pub struct Engine {
     /// Bodies that must be appended before anything else happens; an attempt stays in `running` until its receipt is in.
     pending: VecDeque<(Vec<Body>, Option<String>)>,
     log_unwritable: bool,
+    write_probed: Option<Instant>,
     /// Servers whose incidents wait for the attempt log.
     unwritten: BTreeSet<String>,
     draining: bool,
@@ -133,6 +137,8 @@ pub struct Engine {
     complaints: BTreeMap<ReadKind, String>,
     told_ids: Option<String>,
     told_standing: BTreeMap<String, String>,
+    /// What the first halves of attempts found, for their receipts.
+    half_evidence: BTreeMap<String, BTreeMap<String, Value>>,
     /// Milliseconds in the last id that was given to a grant or request.
     last_id_ms: i64,
 }
@@ -160,6 +166,7 @@ impl Engine {
             running: BTreeSet::new(),
             pending: VecDeque::new(),
             log_unwritable: false,
+            write_probed: None,
             unwritten: BTreeSet::new(),
             draining: false,
             tasks: JoinSet::new(),
@@ -183,6 +190,7 @@ impl Engine {
             complaints: BTreeMap::new(),
             told_ids: None,
             told_standing: BTreeMap::new(),
+            half_evidence: BTreeMap::new(),
             last_id_ms: 0,
         })
     }
@@ -250,6 +258,7 @@ impl Engine {
     async fn turn(&mut self) -> Option<Timestamp> {
         self.compare_clocks();
         self.read_what_is_due();
+        self.probe_the_log().await;
         if !self.flush().await || !self.log_caught_up {
             self.publish(&Plan::default(), &self.snapshot(clock::now()));
             return None;
@@ -291,7 +300,7 @@ impl Engine {
         self.clocks = (instant, wall);
         if drift.abs() > CLOCK_STEP {
             tracing::warn!(event = "clock_stepped", seconds = drift.as_secs_f64(), "the wall clock stepped: everything is read again");
-            self.board.clock_stepped();
+            self.board.clock_stepped(drift, wall);
             self.next_poll = instant;
         }
     }
@@ -317,7 +326,11 @@ impl Engine {
                 Step::Read(Read::Server(_)) if as_list => {}
                 Step::Read(read) => self.read(read),
                 Step::Act(action) => {
-                    if action.part == Part::First && !self.begin(action).await {
+                    let intended = match action.part {
+                        Part::First => self.begin(action).await,
+                        Part::Second => self.begin_second(action).await,
+                    };
+                    if !intended {
                         return None;
                     }
                     self.act(action.clone());
@@ -331,6 +344,7 @@ impl Engine {
     /// The attempt, and the end of the request that asked for it, are written down together.
     async fn begin(&mut self, action: &Action) -> bool {
         let mut bodies = vec![opened(action)];
+        bodies.extend(self.saved(action).map(|saved| Body::AttemptSaved { attempt_id: action.attempt_id.clone(), saved }));
         let Some(asked) = &action.asked_by else { return self.append(bodies).await };
         let (request_id, why) = (asked.request_id.clone(), action.attempt_id.clone());
         bodies.push(Body::RequestEnded { request_id, how: RequestEnd::Acted, why });
@@ -347,6 +361,7 @@ impl Engine {
             action: action.rung,
             part: action.part,
             group: action.group.clone(),
+            saved: self.still_to_do(&action),
         };
         self.tasks.spawn(async move {
             let done = Box::new(executor.run(&job).await);
@@ -520,10 +535,13 @@ impl Engine {
                 provenance: Some(Provenance::of(Source::Rest, clock::now())),
             }));
         }
+        let mut evidence = self.half_evidence.remove(&action.attempt_id).unwrap_or_default();
+        evidence.extend(done.evidence);
         bodies.push(if done.half {
+            self.half_evidence.insert(action.attempt_id.clone(), evidence);
             Body::AttemptHalfDone { attempt_id: action.attempt_id.clone() }
         } else {
-            let evidence = self.evidence(action, done.evidence);
+            let evidence = self.evidence(action, evidence);
             Body::AttemptReceipt {
                 attempt_id: action.attempt_id.clone(),
                 receipt: done.receipt,
@@ -579,6 +597,19 @@ impl Engine {
             }
         }
         true
+    }
+
+    /// While the log is held unwritable nothing is planned that would be written: something must ask whether it still is.
+    async fn probe_the_log(&mut self) {
+        let due = self.write_probed.is_none_or(|at| at.elapsed() >= LOG_RETRY);
+        if !self.log_unwritable || !self.pending.is_empty() || !due {
+            return;
+        }
+        self.write_probed = Some(Instant::now());
+        self.log_unwritable = self.parts.checkpoints.put(WRITE_PROBE, json!(clock::now())).await.is_err();
+        if !self.log_unwritable {
+            tracing::info!("the attempt log can be written again");
+        }
     }
 
     async fn append(&mut self, bodies: Vec<Body>) -> bool {

@@ -18,7 +18,9 @@ use crate::cli::assess::break_glass_authorised;
 use crate::clock;
 use crate::config::Config;
 use crate::engine::{ACTOR, Command, Engine, Parts, Share, Signal, log_checkpoint};
-use crate::execute::hangar::Executor;
+use crate::execute::hangar::{Broad, Executor};
+use crate::execute::hook::Callbacks;
+use crate::execute::platform::carrier;
 use crate::hangar::{AuthMemory, HangarClient, MemoryError, Settings};
 use crate::jitter::Jitter;
 use crate::metrics::{Metrics, Seed};
@@ -26,7 +28,7 @@ use crate::observe::log::tail::follow;
 use crate::observe::log::{Checkpoint, InputFormat, journal};
 use crate::observe::prometheus::{self as prom, PrometheusSource};
 use crate::observe::{events, processes, silences};
-use crate::policy::State;
+use crate::policy::{Rung, State};
 use crate::server::{self, Principals, Shared};
 use crate::supervise::{GRACE, Supervisor};
 use operations::ThroughEngine;
@@ -54,7 +56,7 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
         shared.set_webhook_certificate(name);
     }
     let tls = config.web.tls.as_ref().map(server::Tls::load).transpose()?;
-    let bound = server::bind(&config.web.listen_address.to_string(), false).await?.with_tls(tls);
+    let bound = server::bind(&config.web.listen_address.to_string(), config.web.unsafe_no_auth).await?.with_tls(tls);
     tracing::info!(event = "listening", address = %bound.address(), version = env!("CARGO_PKG_VERSION"));
 
     let mut supervisor = Supervisor::new();
@@ -101,7 +103,12 @@ async fn daemon(
         max_body: config.hangar.max_body,
     };
     let client = Arc::new(HangarClient::new(settings, Arc::new(Memory(Arc::clone(&store))))?);
-    let executor = Arc::new(Executor::new(Arc::clone(&client), config.policy.budgets.starts_per_second));
+    // Whoever restarts Hangar pauses it meanwhile.
+    let events_gate = events::Gate::new();
+    let callbacks = Arc::new(Callbacks::default());
+    shared.set_callbacks(Arc::clone(&callbacks));
+    let executor = Executor::new(Arc::clone(&client), config.policy.budgets.starts_per_second);
+    let executor = Arc::new(executor.with_broad(broad(config, &callbacks, events_gate.clone())));
     let (signals, heard) = mpsc::channel(SIGNALS_MAX);
     let (wake, live) = (Arc::new(Notify::new()), Arc::new(Share::default()));
     let parts = Parts {
@@ -128,15 +135,30 @@ async fn daemon(
     shared.set_views(Arc::new(views));
     shared.set_operations(Arc::new(ThroughEngine(signals.clone())));
 
-    // Whoever restarts Hangar gets a clone and pauses it meanwhile.
-    let events_gate = events::Gate::new();
-    watch_hangar(supervisor, config, client, events_gate, &live, &signals)?;
+    watch_hangar(supervisor, config, client, events_gate, &live, &signals);
     watch_log(supervisor, config, log_from, &signals)?;
     watch_others(supervisor, config, &signals)?;
     supervisor.task("ready", become_ready(live, shared, stop.clone()));
     supervisor.task("retention", retain(store, config.storage.retention, signals, stop.clone()));
     supervisor.task("engine", engine.run(heard, wake, stop));
     Ok(())
+}
+
+/// What rungs 3 and 6 to 10 act with.
+fn broad(config: &Config, callbacks: &Arc<Callbacks>, events: events::Gate) -> Broad {
+    let platform = &config.platform;
+    let of = |action: Rung| move |executor| carrier(executor, action, callbacks);
+    Broad {
+        instance: config.hangar.instance.clone(),
+        restarts: platform.restarts.iter().map(|(action, e)| (*action, of(*action)(e))).collect(),
+        upstreams: platform.upstreams.iter().map(|(id, e)| (id.clone(), of(Rung::RoleRuntimeRestart)(e))).collect(),
+        definitions: platform.definitions.clone(),
+        config_file: config.hangar.config_file.clone(),
+        log_file: config.hangar.log_file.clone(),
+        restart_within: unsigned(platform.restart_within),
+        events,
+        ..Broad::default()
+    }
 }
 
 /// Hangar's events, and the ends of its processes.
@@ -147,7 +169,7 @@ fn watch_hangar(
     gate: events::Gate,
     live: &Arc<Share>,
     signals: &mpsc::Sender<Signal>,
-) -> anyhow::Result<()> {
+) {
     let stop = supervisor.stop();
     if config.hangar.hears_events() {
         let (to_engine, stopped) = (signals.clone(), stop.clone());
@@ -162,7 +184,6 @@ fn watch_hangar(
             until(&stopped).await
         });
     }
-    Ok(())
 }
 
 /// Hangar's log, where one is read.

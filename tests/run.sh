@@ -12,6 +12,10 @@ need cargo "install Rust from https://rustup.rs"
 need prlimit "install util-linux; the full-disk test limits the daemon's files with it"
 need script "install util-linux (bsdutils); a test looks at progress on a terminal with it"
 need ps "install procps"
+need journalctl "install systemd; a test reads a journal file with it"
+
+need kubectl "install kubectl; kustomize is in it, and no cluster is asked"
+need systemd-analyze "install systemd; nothing is started with it"
 
 # debian PACKAGE...: installs what Debian ships.
 debian() {
@@ -24,6 +28,8 @@ debian() {
 
 # Prometheus and Alertmanager as Debian ships them; the tests start their own, on free loopback ports.
 command -v prometheus >/dev/null && command -v prometheus-alertmanager >/dev/null || debian prometheus prometheus-alertmanager
+# Judges the compose file; no container is started.
+command -v docker-compose >/dev/null || debian docker-compose
 # The browser that looks at the status page, and what drives it.
 command -v chromium >/dev/null || debian chromium fonts-dejavu-core
 need node "install Node.js 20 or later"
@@ -39,6 +45,7 @@ for package in playwright-core@1.65.1 axe-core@4.14.1; do
   fi
 done
 
+# 2.19.1 is older than what is supported: the daemon says what it cannot see of it.
 for version in 2.34.4 2.20.0 2.19.1; do
   hangar_venv "$version" >/dev/null
 done

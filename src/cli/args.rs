@@ -140,6 +140,9 @@ pub struct OverrideArgs {
     /// Where metrics, health and the API answer [default: 127.0.0.1:9923]
     #[arg(long = "web.listen-address", value_name = "IP:PORT")]
     pub web_listen_address: Option<String>,
+    /// Let whoever reaches --web.listen-address read, also off loopback
+    #[arg(long = "web.unsafe-no-auth")]
+    pub web_unsafe_no_auth: bool,
     /// Directory of the attempt log [default: ./data]
     #[arg(long = "storage.path", value_name = "DIR")]
     pub storage_path: Option<PathBuf>,
@@ -163,6 +166,7 @@ impl From<OverrideArgs> for Overrides {
             hangar_log_file: args.hangar_log_file,
             prometheus_url: args.prometheus_url,
             web_listen_address: args.web_listen_address,
+            web_unsafe_no_auth: args.web_unsafe_no_auth,
             storage_path: args.storage_path,
             mode: args.mode,
             log_level: args.log_level,

@@ -183,6 +183,8 @@ impl Default for Storage {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Web {
     pub listen_address: SocketAddr,
+    /// Whoever reaches an address off loopback may read, without credentials.
+    pub unsafe_no_auth: bool,
     /// Empty: nobody may ask for a change.
     pub principals: Vec<Principal>,
     /// What Alertmanager must show to the webhook; the default is nothing.
@@ -214,6 +216,7 @@ impl Default for Web {
     fn default() -> Self {
         Self {
             listen_address: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 9923),
+            unsafe_no_auth: false,
             principals: Vec::new(),
             webhook: HttpAccess::default(),
             webhook_certificate: None,
@@ -238,6 +241,7 @@ pub struct Overrides {
     pub hangar_log_file: Option<PathBuf>,
     pub prometheus_url: Option<String>,
     pub web_listen_address: Option<String>,
+    pub web_unsafe_no_auth: bool,
     pub storage_path: Option<PathBuf>,
     pub mode: Option<Mode>,
     pub log_level: Option<LogLevel>,

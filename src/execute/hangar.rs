@@ -1,8 +1,9 @@
-//! The rungs that are calls to Hangar itself: 0, 1, 2, 4 and 5.
+//! The rungs. Those that are calls to Hangar itself are here: 0, 1, 2, 4 and 5; the others are in `broad`.
 //!
 //! An executor sends, and says what Hangar answered. HTTP 200 proves nothing, a time-out may have acted: whether the
 //! server came back is decided by the planner from re-read state.
 
+mod broad;
 mod evidence;
 mod pace;
 
@@ -15,7 +16,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use crate::hangar::{CallError, Fault, HangarClient, Started};
-use crate::policy::{Outcome, Part, Reason, Receipt, RestReading, Rung, State};
+use crate::policy::{Outcome, Part, Reason, Receipt, RestReading, Rung, Saved, State};
+pub use broad::Broad;
 use pace::Pacer;
 
 /// How often a start that met the rate limit is sent again.
@@ -34,6 +36,8 @@ pub struct Job {
     pub part: Part,
     /// The group of `mcp_server`, for `lease_recovery`.
     pub group: Option<String>,
+    /// What stood before, less what must be left alone by now; of rungs that save first.
+    pub saved: Option<Saved>,
 }
 
 /// What came of it, as far as Hangar's answers tell.
@@ -77,12 +81,13 @@ impl Done {
 pub struct Executor {
     hangar: Arc<HangarClient>,
     pacer: Pacer,
+    broad: Broad,
 }
 
 impl Executor {
     /// `starts_per_second` holds over all jobs, retries included.
     pub fn new(hangar: Arc<HangarClient>, starts_per_second: NonZeroU32) -> Self {
-        Self { hangar, pacer: Pacer::new(starts_per_second) }
+        Self { hangar, pacer: Pacer::new(starts_per_second), broad: Broad::default() }
     }
 
     /// Does the job. Every way it can end is a [`Done`].
@@ -105,7 +110,7 @@ impl Executor {
                 | Rung::FullMcpRestart
                 | Rung::HostRestart,
                 _,
-            ) => Done::new(Receipt::Refused, Some(Outcome::NotApplicable), format!("this version has no executor for {}", job.action)),
+            ) => Box::pin(self.broad(job)).await,
         }
     }
 

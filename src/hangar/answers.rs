@@ -86,6 +86,16 @@ pub struct GroupMember {
     pub id: String,
     pub state: State,
     pub in_rotation: bool,
+    /// Its place in the group; `None` where Hangar does not tell.
+    pub place: Option<(u32, u32)>,
+}
+
+/// What a reload of the configuration did, by server.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Reloaded {
+    pub added: Vec<String>,
+    pub removed: Vec<String>,
+    pub updated: Vec<String>,
 }
 
 impl Group {
@@ -350,10 +360,13 @@ struct RawMember {
     id: String,
     state: String,
     in_rotation: bool,
+    weight: Option<u32>,
+    priority: Option<u32>,
 }
 
 fn whole_group(raw: RawGroup) -> Result<Group, String> {
-    let member = |m: RawMember| Ok(GroupMember { state: word(&m.state)?, id: m.id, in_rotation: m.in_rotation });
+    let member =
+        |m: RawMember| Ok(GroupMember { state: word(&m.state)?, id: m.id, in_rotation: m.in_rotation, place: m.weight.zip(m.priority) });
     let members = raw.members.into_iter().map(member).collect::<Result<_, String>>()?;
     Ok(Group { id: raw.group_id, circuit_open: raw.circuit_open, members })
 }
@@ -370,6 +383,26 @@ pub(super) fn groups(body: &[u8]) -> Result<Vec<Group>, String> {
         groups: Vec<RawGroup>,
     }
     json::<Raw>(body)?.groups.into_iter().map(whole_group).collect()
+}
+
+/// Reads the answer to a reload.
+pub(super) fn reloaded(body: &[u8]) -> Result<Reloaded, String> {
+    #[derive(Deserialize)]
+    struct Raw {
+        #[serde(default)]
+        result: Option<RawResult>,
+    }
+    #[derive(Deserialize, Default)]
+    struct RawResult {
+        #[serde(default)]
+        mcp_servers_added: Vec<String>,
+        #[serde(default)]
+        mcp_servers_removed: Vec<String>,
+        #[serde(default)]
+        mcp_servers_updated: Vec<String>,
+    }
+    let raw = json::<Raw>(body)?.result.unwrap_or_default();
+    Ok(Reloaded { added: raw.mcp_servers_added, removed: raw.mcp_servers_removed, updated: raw.mcp_servers_updated })
 }
 
 /// Any JSON object will do: what came of it is read from the server's state.

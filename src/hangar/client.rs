@@ -1,5 +1,6 @@
 //! The HTTP client. Every call is bounded in time and size, is sent once, and says what may have happened.
 
+mod admin;
 mod events;
 mod probe;
 mod wire;

@@ -302,6 +302,10 @@ impl Keeper<'_> {
         }
         if attempt.receipt.is_none() {
             return match second(self.policy, self.snapshot, self.history, self.incident, attempt, self.server, self.seen, self.now) {
+                // A crash came between the stop and its record. Once started, nothing would tell that this stop was ours.
+                Second::Due(_) if attempt.action == Rung::WorkerRestart && attempt.half_done_at.is_none() => {
+                    vec![Body::AttemptHalfDone { attempt_id: attempt.attempt_id.clone() }]
+                }
                 Second::Due(_) | Second::ReadAgain(_) | Second::Wait(_) => Vec::new(),
                 Second::NotNeeded(why) => vec![Body::AttemptReceipt {
                     attempt_id: attempt.attempt_id.clone(),

@@ -121,9 +121,9 @@ impl Principals {
             return Err(ApiError::new(StatusCode::FORBIDDEN, "no_credentials_configured", why));
         }
         if authorization.is_none() && peer.is_known() {
-            let shows = |known: &&Known| matches!(&known.principal.proof, Proof::Certificate(name) if peer.is(name));
-            let mut shown = known.iter().filter(shows);
-            let (first, second) = (shown.next(), shown.next());
+            let is_shown = |known: &&Known| matches!(&known.principal.proof, Proof::Certificate(name) if peer.is(name));
+            let mut found = known.iter().filter(is_shown);
+            let (first, second) = (found.next(), found.next());
             let caller = first.filter(|_| second.is_none()).map(|k| Caller::from(&k.principal));
             return caller.ok_or_else(unauthorized);
         }

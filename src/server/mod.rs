@@ -9,6 +9,7 @@ mod brakes;
 mod changes;
 mod error;
 mod health;
+mod hook_results;
 mod limits;
 pub mod operations;
 mod page;
@@ -31,6 +32,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::HttpAccess;
+use crate::execute::hook::Callbacks;
 use crate::metrics::Metrics;
 
 use crate::policy::Matrix;
@@ -66,6 +68,8 @@ pub struct Shared {
     principals: Principals,
     /// What Alertmanager must show.
     webhook_access: OnceLock<HttpAccess>,
+    /// Where results of hooks are waited for.
+    callbacks: OnceLock<Arc<Callbacks>>,
     /// The name on the certificate that does as well.
     webhook_certificate: OnceLock<String>,
     /// Why the daemon is not ready; `None` once it is.
@@ -89,6 +93,7 @@ impl Shared {
             operations: OnceLock::new(),
             principals,
             webhook_access: OnceLock::new(),
+            callbacks: OnceLock::new(),
             webhook_certificate: OnceLock::new(),
             not_ready: RwLock::new(Some("starting".to_owned())),
             desk: webhook::Desk::new(),
@@ -107,6 +112,11 @@ impl Shared {
     /// The webhook asks for these credentials from now on. Only the first call counts.
     pub fn set_webhook_access(&self, access: HttpAccess) {
         let _ = self.webhook_access.set(access);
+    }
+
+    /// Results of hooks are taken from now on. Only the first call counts.
+    pub fn set_callbacks(&self, callbacks: Arc<Callbacks>) {
+        let _ = self.callbacks.set(callbacks);
     }
 
     /// The webhook lets in who shows a certificate with this name, too. Only the first call counts.
@@ -214,6 +224,7 @@ fn router(shared: Arc<Shared>, host_rule: access::HostRule) -> Router {
         .route("/attempts", get(api::attempts))
         .route("/recovery-metrics", get(api::recovery_metrics))
         .route("/alertmanager", post(webhook::receive).layer(DefaultBodyLimit::max(BODY_MAX)))
+        .route("/hook-results", post(hook_results::receive).layer(DefaultBodyLimit::max(hook_results::RESULT_BODY_MAX)))
         .fallback(error::not_found)
         .method_not_allowed_fallback(error::method_not_allowed)
         .layer(middleware::from_fn_with_state(host_rule, access::check_host));

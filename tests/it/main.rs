@@ -23,3 +23,4 @@ mod policy;
 mod seeing;
 mod server;
 mod support;
+mod tls;

@@ -216,7 +216,7 @@ async fn a_group_is_rebalanced_only_where_that_evicts_nobody() {
 #[tokio::test]
 async fn rungs_without_an_executor_are_not_applicable_and_send_nothing() {
     let stub = Stub::always(recorded("2.34.4/start_ok"));
-    for action in Rung::ALL.iter().filter(|r| r.saves_first()) {
+    for action in Rung::ALL.iter().filter(|r| r.restores_fleet()) {
         assert_eq!(verdict(&run(&stub, *action, Part::First).await), (Receipt::Refused, Some(Outcome::NotApplicable)));
     }
     assert!(stub.lines().is_empty());

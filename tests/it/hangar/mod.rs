@@ -3,7 +3,7 @@
 mod client;
 mod executor;
 mod prometheus;
-mod stub;
+pub mod stub;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -63,5 +63,6 @@ fn job(server: &str, action: Rung, part: Part) -> Job {
         action,
         part,
         group: Some("grp".to_owned()),
+        saved: None,
     }
 }

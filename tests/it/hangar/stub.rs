@@ -15,6 +15,7 @@ pub struct Request {
     /// `GET /api/mcp_servers/x`
     pub line: String,
     pub key: Option<String>,
+    pub authorization: Option<String>,
     pub body: String,
     pub at: Instant,
 }
@@ -150,5 +151,11 @@ fn receive(reader: &mut BufReader<&TcpStream>) -> Option<Request> {
     let mut body = vec![0; length];
     reader.read_exact(&mut body).ok()?;
     let line = lines.first()?.trim_end_matches(" HTTP/1.1").to_owned();
-    Some(Request { line, key: header("x-api-key"), body: String::from_utf8(body).ok()?, at: Instant::now() })
+    Some(Request {
+        line,
+        key: header("x-api-key"),
+        authorization: header("authorization"),
+        body: String::from_utf8(body).ok()?,
+        at: Instant::now(),
+    })
 }

@@ -109,6 +109,8 @@ impl Medic {
             .args(["--web.listen-address", &format!("127.0.0.1:{}", self.port)])
             .current_dir(&self.dir)
             .env("HANGAR_MEDIC_BREAKGLASS_AUTHORIZATION", if self.break_glass { "by the test" } else { "" })
+            // Stand-ins for other programs, if a test put any there.
+            .env("PATH", format!("{}:{}", self.dir.join("bin").display(), std::env::var("PATH").unwrap()))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

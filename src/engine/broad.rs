@@ -1,0 +1,46 @@
+//! What actions that take something away need of the loop: what stood before is written down with the intent.
+
+use std::collections::BTreeSet;
+
+use super::Engine;
+use crate::policy::{Action, Body, Rung, Saved, State, to_save};
+
+impl Engine {
+    /// What stands now and would be lost; `None` for actions that take nothing away.
+    pub(super) fn saved(&self, action: &Action) -> Option<Saved> {
+        if !action.rung.saves_first() {
+            return None;
+        }
+        let with = |states: &[State]| -> BTreeSet<String> {
+            self.board.gauges().filter(|(_, state)| states.contains(state)).map(|(id, _)| id.clone()).collect()
+        };
+        let (ready, ill) = (with(&[State::Ready]), with(&[State::Dead, State::Degraded, State::Initializing]));
+        let mut saved = to_save(&self.history, action.rung, &action.mcp_server, ready, ill);
+        if action.rung == Rung::ConnectorRestart {
+            saved.member = self.board.member(&action.mcp_server).cloned();
+        }
+        Some(saved)
+    }
+
+    /// The second half's intent is durable too: what is begun again and again takes Hangar down.
+    pub(super) async fn begin_second(&mut self, action: &Action) -> bool {
+        if !action.rung.saves_first() {
+            return true;
+        }
+        let process_start = self.board.process_start();
+        self.append(vec![Body::AttemptSecond { attempt_id: action.attempt_id.clone(), process_start }]).await
+    }
+
+    /// What was saved, less what has been forbidden since.
+    pub(super) fn still_to_do(&self, action: &Action) -> Option<Saved> {
+        let attempts = self.history.open.get(&action.mcp_server).map(|i| i.attempts.as_slice()).unwrap_or_default();
+        let mut saved = attempts.iter().find(|a| a.attempt_id == action.attempt_id)?.saved.clone()?;
+        let expected = saved.expected(&self.history);
+        let lost: Vec<String> = saved.ready.iter().chain(&saved.dead).filter(|id| !expected.contains(*id)).cloned().collect();
+        saved.left.extend(lost);
+        saved.left.extend(self.history.orders.keys().cloned());
+        saved.ready.retain(|id| expected.contains(id));
+        saved.dead.retain(|id| expected.contains(id));
+        Some(saved)
+    }
+}

@@ -1,0 +1,131 @@
+//! The broad half of the ladder: what it acts with, and what all its rungs share.
+
+mod config_file;
+mod connector;
+mod restart;
+mod runtime;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{self, StreamExt};
+use serde_json::{Value, json};
+
+use super::{Done, Executor, Job, refused};
+use crate::attempt_log::fleet::{FleetLock, NoFleet};
+use crate::execute::platform::{CarryOut, Order};
+use crate::observe::events::Gate;
+use crate::policy::{Outcome, Part, Receipt, Rung, State};
+
+/// Servers that are brought back at once; the pace of starts holds besides.
+const AT_ONCE: usize = 4;
+/// Ids that evidence names in one list.
+const NAMED_MAX: usize = 200;
+
+/// What rungs 3 and 6 to 10 act with. The default is nothing.
+pub struct Broad {
+    pub instance: String,
+    pub restarts: BTreeMap<Rung, Arc<dyn CarryOut>>,
+    pub upstreams: BTreeMap<String, Arc<dyn CarryOut>>,
+    pub definitions: BTreeMap<String, PathBuf>,
+    /// Hangar's own configuration file.
+    pub config_file: Option<PathBuf>,
+    /// Hangar's log: tells when it last read that file.
+    pub log_file: Option<PathBuf>,
+    /// Bound of one restart of Hangar, from the order to the first healthy answer.
+    pub restart_within: Duration,
+    pub lock: Arc<dyn FleetLock>,
+    /// Keeps our event stream closed while Hangar is restarted.
+    pub events: Gate,
+}
+
+impl Default for Broad {
+    fn default() -> Self {
+        Self {
+            instance: String::new(),
+            restarts: BTreeMap::new(),
+            upstreams: BTreeMap::new(),
+            definitions: BTreeMap::new(),
+            config_file: None,
+            log_file: None,
+            restart_within: Duration::from_mins(10),
+            lock: Arc::new(NoFleet),
+            events: Gate::new(),
+        }
+    }
+}
+
+impl Executor {
+    /// The same, with what rungs 3 and 6 to 10 act with.
+    #[must_use]
+    pub fn with_broad(self, broad: Broad) -> Self {
+        Self { broad, ..self }
+    }
+
+    pub(super) async fn broad(&self, job: &Job) -> Done {
+        match (job.action, job.part) {
+            (Rung::ConfigurationReload, Part::First) => self.reload(job).await,
+            (Rung::RoleRuntimeRestart, Part::First) => self.role_runtime(job).await,
+            (Rung::RoleRuntimeRestart, Part::Second) => self.start(&job.mcp_server).await,
+            (Rung::ConnectorRestart, Part::First) => self.take_out(job).await,
+            (Rung::ConnectorRestart, Part::Second) => self.put_back(job).await,
+            (_, Part::First) => self.restart(job).await,
+            (_, Part::Second) => self.bring_back(job).await,
+        }
+    }
+
+    fn order(&self, job: &Job) -> Order {
+        Order {
+            attempt_id: job.attempt_id.clone(),
+            action: job.action,
+            instance: self.broad.instance.clone(),
+            mcp_server: job.mcp_server.clone(),
+        }
+    }
+
+    /// Starts those of these servers that are down; what is up or being started is left alone. Each that did not answer
+    /// 200 is named with why.
+    async fn start_down(&self, ids: BTreeSet<String>) -> (Vec<String>, BTreeMap<String, Value>) {
+        let each = |id: String| async move {
+            let read = self.hangar.server(&id).await;
+            let down = read.as_ref().is_ok_and(|detail| {
+                let reading = &detail.reading;
+                matches!(reading.state, State::Cold | State::Dead) || (!reading.alive && reading.mode == "subprocess")
+            });
+            let starting = read.as_ref().is_ok_and(|detail| detail.reading.state == State::Initializing);
+            match read {
+                Ok(_) if !down || starting => (id, None),
+                Ok(_) => {
+                    let done = self.start(&id).await;
+                    (id, Some(if done.receipt == Receipt::Accepted { Ok(()) } else { Err(done.detail) }))
+                }
+                Err(error) => (id, Some(Err(error.to_string()))),
+            }
+        };
+        let outcomes: Vec<_> = stream::iter(ids).map(each).buffer_unordered(AT_ONCE).collect().await;
+        let mut started = Vec::new();
+        let mut failed = BTreeMap::new();
+        for (id, outcome) in outcomes {
+            match outcome {
+                Some(Ok(())) => started.push(id),
+                Some(Err(why)) if failed.len() < NAMED_MAX => {
+                    failed.insert(id, Value::from(why));
+                }
+                Some(Err(_)) | None => {}
+            }
+        }
+        started.sort();
+        (started, failed)
+    }
+}
+
+/// Our own check says no: nothing was sent. It proves nothing against a narrower rung, and is not tried again.
+fn held_back(detail: impl Into<String>) -> Done {
+    Done::new(Receipt::Refused, Some(Outcome::Cancelled), detail)
+}
+
+fn named<'a>(ids: impl IntoIterator<Item = &'a String>) -> Value {
+    json!(ids.into_iter().take(NAMED_MAX).collect::<Vec<_>>())
+}
