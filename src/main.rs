@@ -78,6 +78,7 @@ fn daemon(args: RunArgs) -> anyhow::Result<u8> {
             return Ok(INVALID);
         }
     };
+    let _armed = hangar_medic::crash::arm();
     telemetry::init(config.log.level, config.log.format)?;
     harden::leave_no_dump();
     for warning in &config.warnings {

@@ -79,7 +79,7 @@ pub async fn run(mut config: Config, origin: Origin) -> anyhow::Result<()> {
         closed: counts.closed,
         records,
     });
-    tracing::info!(event = "store_open", path = %store.path().display(), records);
+    tracing::info!(event = "store_open", place = %store.place(), records);
 
     daemon(&mut supervisor, config, store, metrics, shared, (origin, hangup)).await?;
     supervisor.run(told, GRACE).await?;
