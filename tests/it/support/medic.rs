@@ -95,8 +95,7 @@ impl Medic {
 
     fn configured(dir: &Path, hangar_url: &str, settings: &Value) -> Self {
         std::fs::create_dir_all(dir).unwrap();
-        let medic =
-            Self { dir: dir.to_owned(), process: None, port: 0, break_glass: false, env: Vec::new(), failpoints: String::new() };
+        let medic = Self { dir: dir.to_owned(), process: None, port: 0, break_glass: false, env: Vec::new(), failpoints: String::new() };
         let mut config = quick_settings();
         merge(&mut config, &json!({"hangar": {"url": hangar_url, "instance": "test"}, "storage": {"path": dir.join("data")}}));
         merge(&mut config, settings);
