@@ -44,7 +44,7 @@ async fn store(dir: &Path, instance: &str) -> Check {
     }
     match Store::open_read_only(dir, Some(instance)).await {
         Ok(store) => {
-            let path = store.path().to_owned();
+            let path = dir.join("medic.db");
             store.close().await;
             owned(&path)
         }
