@@ -29,7 +29,7 @@ pub use hear::Signal;
 pub use log_position::log_checkpoint;
 pub use records::tell;
 pub use share::{Live, Share};
-pub use version::blind_spots;
+pub use version::{FIRST_SUPPORTED, FIRST_WITH_DEAD_BLOCK, blind_spots};
 
 use crate::attempt_log::{AttemptLog, Checkpoints, LogError};
 use crate::clock;
@@ -52,6 +52,8 @@ use log_position::Position;
 pub const ACTOR: &str = "hangar-medic";
 /// Where the engine remembers when each server was last seen dead.
 const SEEN_DEAD: &str = "seen_dead";
+/// Written over and over while the log refuses, to see when it no longer does.
+const WRITE_PROBE: &str = "write_probe";
 const SEEN_DEAD_EVERY: SignedDuration = SignedDuration::from_secs(30);
 /// Bookkeeping comes to rest within a few rounds; more is a fault of the planner, and then nothing acts.
 const ROUNDS_MAX: usize = 64;
@@ -112,6 +114,8 @@ pub struct Engine {
     /// It was read at least once.
     history_known: bool,
     history_trouble: Option<String>,
+    /// When it was last read again.
+    history_tried: Option<Instant>,
     /// Servers whose incidents wait for the attempt log.
     unwritten: BTreeSet<String>,
     draining: bool,
@@ -172,6 +176,7 @@ impl Engine {
             history_outdated: !history_known,
             history_known,
             history_trouble: None,
+            history_tried: None,
             unwritten: BTreeSet::new(),
             draining: false,
             tasks: JoinSet::new(),
@@ -304,7 +309,7 @@ impl Engine {
         self.clocks = (instant, wall);
         if drift.abs() > CLOCK_STEP {
             tracing::warn!(event = "clock_stepped", seconds = drift.as_secs_f64(), "the wall clock stepped: everything is read again");
-            self.board.clock_stepped();
+            self.board.clock_stepped(drift, wall);
             self.next_poll = instant;
         }
     }
@@ -368,7 +373,9 @@ impl Engine {
             saved: self.still_to_do(&action),
         };
         self.tasks.spawn(async move {
+            crate::crash::point("act.begin");
             let done = Box::new(executor.run(&job).await);
+            crate::crash::point("act.done");
             Brought::Done { action, done }
         });
     }
@@ -505,7 +512,8 @@ impl Engine {
     fn complain(&mut self, kind: ReadKind, error: &CallError) {
         let text = error.to_string();
         if self.complaints.get(&kind) != Some(&text) {
-            tracing::warn!(error = text, read = kind.as_str(), "Hangar cannot be read: its state is unknown until it can");
+            let advice = error.fault.advice(self.parts.client.has_key());
+            tracing::warn!(error = text, read = kind.as_str(), advice, "Hangar cannot be read: its state is unknown until it can");
             self.complaints.insert(kind, text);
         }
     }

@@ -6,11 +6,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::Parser;
-use hangar_medic::attempt_log::{AttemptLog, Store};
-use hangar_medic::cli::args::{AttemptsCommand, INVALID, IncidentState, IncidentsCommand, LadderArgs, McpArgs, OK, RunArgs};
+use clap::{CommandFactory, Parser};
+use hangar_medic::cli::args::{AttemptsCommand, INVALID, LadderArgs, McpArgs, OK, RunArgs};
 use hangar_medic::cli::client::Medic;
-use hangar_medic::cli::{Cli, Command, attempts, brakes, break_glass, check_config, classify, incidents, ladder, mcp, playbook};
+use hangar_medic::cli::paint::Paint;
+use hangar_medic::cli::{
+    Cli, Command, attempts, brakes, break_glass, check_config, classify, doctor, ladder, mcp, playbook, recovery_metrics, watch,
+};
 use hangar_medic::{config, policy, run, telemetry};
 
 /// Few threads: one runs the engine, the other the server.
@@ -40,10 +42,15 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
     match command {
         Command::Run(args) => return daemon(args),
         Command::CheckConfig(args) => return Ok(check_config::run(&args, &mut out, &mut std::io::stderr().lock())?),
+        Command::Doctor(args) => return Ok(block_on(doctor::run(&args, Paint::for_stdout(), &mut out))??),
         Command::Classify(args) => classify::run(&args, &mut out)?,
         Command::Ladder(args) => return print_ladder(&args, &mut out),
         Command::Recommend(args) => return Ok(playbook::run_recommend(&args, &mut out, &mut std::io::stderr().lock())?),
         Command::Assess(args) => return Ok(playbook::run_assess(&args, &mut out, &mut std::io::stderr().lock())?),
+        Command::RecoveryMetrics(args) if args.config_file.is_some() => {
+            let file = args.config_file.clone().unwrap_or_default();
+            block_on(recovery_metrics::run_stored(&args, &file, &mut out))??;
+        }
         Command::RecoveryMetrics(args) => return Ok(playbook::run_recovery_metrics(&args, &mut out, &mut std::io::stderr().lock())?),
         Command::BreakGlass(args) => return block_on(break_glass::run(&args, &mut out))?,
         Command::Approve(args) => return block_on(brakes::approve(&args, &mut out))?,
@@ -51,7 +58,8 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Pause(args) => return block_on(brakes::pause(&args, &mut out))?,
         Command::Resume(args) => return block_on(brakes::resume(&args, &mut out))?,
         Command::Mcp(args) => return serve_mcp(&args),
-        Command::Incidents(command) => block_on(print_incidents(command, &mut out))??,
+        Command::Incidents(command) => block_on(watch::incidents(command, Paint::for_stdout(), &mut out))??,
+        Command::Completions(args) => clap_complete::generate(args.shell, &mut Cli::command(), "hangar-medic", &mut out),
         Command::Attempts(command) => return block_on(attempts_command(command, &mut out))?,
     }
     Ok(OK)
@@ -66,9 +74,15 @@ fn daemon(args: RunArgs) -> anyhow::Result<u8> {
             for fault in &faults {
                 writeln!(err, "{}", fault.about(file))?;
             }
+            let judge = file.map_or_else(
+                || "see `hangar-medic run --help`".to_owned(),
+                |f| format!("judge it with `hangar-medic check-config {}`", f.display()),
+            );
+            writeln!(err, "hangar-medic: not started: correct what is said above; {judge}")?;
             return Ok(INVALID);
         }
     };
+    let _armed = hangar_medic::crash::arm();
     telemetry::init(config.log.level, config.log.format)?;
     for warning in &config.warnings {
         tracing::warn!(event = "config_warning", "{warning}");
@@ -112,37 +126,16 @@ fn serve_mcp(args: &McpArgs) -> anyhow::Result<u8> {
     Ok(OK)
 }
 
-async fn print_incidents(command: IncidentsCommand, out: &mut dyn Write) -> anyhow::Result<()> {
-    match command {
-        IncidentsCommand::List(args) => {
-            let state = match args.state {
-                IncidentState::Open => "open",
-                IncidentState::Closed => "closed",
-                IncidentState::All => "all",
-            };
-            let found = Medic::new(&args.daemon.medic_url)?.incidents(state).await?;
-            incidents::print_incidents(out, &found, args.format.format)?;
-        }
-        IncidentsCommand::Show(args) => {
-            let medic = Medic::new(&args.daemon.medic_url)?;
-            let incident = medic.incident(&args.id).await?;
-            let tried = medic.attempts(Some(&args.id)).await?;
-            incidents::print_incident(out, &incident, &tried, args.format.format)?;
-        }
-    }
-    Ok(())
-}
-
 async fn attempts_command(command: AttemptsCommand, out: &mut (dyn Write + Send)) -> anyhow::Result<u8> {
     match command {
-        AttemptsCommand::List(args) => {
-            let found = Medic::new(&args.daemon.medic_url)?.attempts(args.incident.as_deref()).await?;
-            attempts::print_attempts(out, &found, args.format.format)?;
-        }
-        AttemptsCommand::Export(args) => {
-            let store = Store::open_read_only(&args.store.storage_path, None).await?;
-            store.export(out).await?;
-        }
+        AttemptsCommand::List(args) => match &args.config_file {
+            Some(file) => attempts::list_stored(&args, file, out).await?,
+            None => {
+                let found = Medic::new(&args.daemon.medic_url)?.attempts(args.incident.as_deref()).await?;
+                attempts::print_attempts(out, &found, args.format.format)?;
+            }
+        },
+        AttemptsCommand::Export(args) => attempts::export(&args, out).await?,
         AttemptsCommand::Verify(args) => return attempts::verify(&args, out).await,
     }
     Ok(OK)

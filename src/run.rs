@@ -59,7 +59,7 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
         shared.set_webhook_certificate(name);
     }
     let tls = config.web.tls.as_ref().map(server::Tls::load).transpose()?;
-    let bound = server::bind(&config.web.listen_address.to_string(), false).await?.with_tls(tls);
+    let bound = server::bind(&config.web.listen_address.to_string(), config.web.unsafe_no_auth).await?.with_tls(tls);
     tracing::info!(event = "listening", address = %bound.address(), version = env!("CARGO_PKG_VERSION"));
 
     let mut supervisor = Supervisor::new();
@@ -136,7 +136,7 @@ async fn daemon(
     shared.set_views(Arc::new(views));
     shared.set_operations(Arc::new(ThroughEngine(signals.clone())));
 
-    watch_hangar(supervisor, config, client, events_gate, &live, &signals)?;
+    watch_hangar(supervisor, config, client, events_gate, &live, &signals);
     watch_log(supervisor, config, log_from, &signals)?;
     watch_others(supervisor, config, &signals)?;
     supervisor.task("ready", become_ready(live, shared, stop.clone()));
@@ -170,7 +170,7 @@ fn watch_hangar(
     gate: events::Gate,
     live: &Arc<Share>,
     signals: &mpsc::Sender<Signal>,
-) -> anyhow::Result<()> {
+) {
     let stop = supervisor.stop();
     if config.hangar.hears_events() {
         let (to_engine, stopped) = (signals.clone(), stop.clone());
@@ -185,7 +185,6 @@ fn watch_hangar(
             until(&stopped).await
         });
     }
-    Ok(())
 }
 
 /// Hangar's log, where one is read.
@@ -285,7 +284,11 @@ async fn pass_on(mut updates: mpsc::Receiver<crate::observe::log::tail::Update>,
     }
 }
 
-fn prometheus_source(config: &Config) -> anyhow::Result<Option<PrometheusSource>> {
+/// The Prometheus source of a configuration; `None` where it is off.
+///
+/// # Errors
+/// Its URL or certificates cannot make a client.
+pub fn prometheus_source(config: &Config) -> anyhow::Result<Option<PrometheusSource>> {
     let Some(url) = &config.prometheus.url else { return Ok(None) };
     let settings = prom::Settings {
         url: url.clone(),

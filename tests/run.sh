@@ -12,19 +12,43 @@ need cargo "install Rust from https://rustup.rs"
 need prlimit "install util-linux; the full-disk test limits the daemon's files with it"
 need script "install util-linux (bsdutils); a test looks at progress on a terminal with it"
 need ps "install procps"
+need journalctl "install systemd; a test reads a journal file with it"
+
+need kubectl "install kubectl; kustomize is in it, and no cluster is asked"
+need systemd-analyze "install systemd; nothing is started with it"
+
+# debian PACKAGE...: installs what Debian ships.
+debian() {
+  local as_root=()
+  [ "$(id -u)" -eq 0 ] || as_root=(sudo)
+  local install=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@")
+  echo "installing $*" >&2
+  "${install[@]}" >&2 || { "${as_root[@]}" apt-get update >&2 && "${install[@]}" >&2; } || fail "$* cannot be installed"
+}
 
 # Prometheus and Alertmanager as Debian ships them; the tests start their own, on free loopback ports.
-if ! command -v prometheus >/dev/null || ! command -v prometheus-alertmanager >/dev/null; then
-  as_root=()
-  [ "$(id -u)" -eq 0 ] || as_root=(sudo)
-  echo "installing prometheus and prometheus-alertmanager" >&2
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends prometheus prometheus-alertmanager >&2 \
-    || { "${as_root[@]}" apt-get update >&2 && "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y \
-      --no-install-recommends prometheus prometheus-alertmanager >&2; } \
-    || fail "prometheus and prometheus-alertmanager cannot be installed"
-fi
+command -v prometheus >/dev/null && command -v prometheus-alertmanager >/dev/null || debian prometheus prometheus-alertmanager
+# A supervisor and a message bus; each test runs its own, in a directory of its own.
+command -v runsv >/dev/null && command -v dbus-daemon >/dev/null || debian runit dbus-daemon
+# Judges the compose file; no container is started.
+command -v docker-compose >/dev/null || debian docker-compose
+# The browser that looks at the status page, and what drives it.
+command -v chromium >/dev/null || debian chromium fonts-dejavu-core
+need node "install Node.js 20 or later"
+need npm "install npm"
+HANGAR_MEDIC_TEST_NPM="${HANGAR_MEDIC_TEST_NPM:-$HOME/.cache/hangar-medic/npm}"
+export HANGAR_MEDIC_TEST_NPM
+for package in playwright-core@1.65.1 axe-core@4.14.1; do
+  there="$HANGAR_MEDIC_TEST_NPM/node_modules/${package%@*}/package.json"
+  if ! grep -qs "\"version\": \"${package#*@}\"" "$there"; then
+    mkdir -p "$HANGAR_MEDIC_TEST_NPM"
+    npm install --prefix "$HANGAR_MEDIC_TEST_NPM" --no-audit --no-fund --ignore-scripts "$package" >&2 ||
+      fail "cannot install $package: is the npm registry reachable?"
+  fi
+done
 
-for version in 2.34.4 2.20.0; do
+# 2.19.1 is older than what is supported: the daemon says what it cannot see of it.
+for version in 2.34.4 2.20.0 2.19.1; do
   hangar_venv "$version" >/dev/null
 done
 # The MCP client that talks to `hangar-medic mcp`.
@@ -46,4 +70,5 @@ fi
 
 cargo fmt --check || fail "the code is not formatted: run cargo fmt"
 cargo clippy --all-targets -- -D warnings
+tests/deny.sh
 cargo nextest run --no-tests=fail "$@"

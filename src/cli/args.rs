@@ -44,6 +44,8 @@ pub enum Command {
     Run(RunArgs),
     /// Judge a configuration file: every fault with its path, or the effective configuration
     CheckConfig(CheckConfigArgs),
+    /// Check everything that the daemon needs, and say what to do about what is wrong
+    Doctor(DoctorArgs),
     /// Tell which servers a log of Hangar's shows dead at its end, and why
     Classify(super::classify::ClassifyArgs),
     /// Print the recovery ladder: every action, and whether it is on
@@ -72,6 +74,19 @@ pub enum Command {
     /// The attempts: what was tried, and what came of it
     #[command(subcommand)]
     Attempts(AttemptsCommand),
+    /// Print the completions of a shell
+    Completions(CompletionsArgs),
+}
+
+/// `completions`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  hangar-medic completions bash > /etc/bash_completion.d/hangar-medic\n  \
+    hangar-medic completions zsh > \"${fpath[1]}/_hangar-medic\"\n  \
+    hangar-medic completions fish > ~/.config/fish/completions/hangar-medic.fish")]
+pub struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum, value_name = "SHELL")]
+    pub shell: clap_complete::Shell,
 }
 
 /// Form of what is printed on stdout.
@@ -125,6 +140,9 @@ pub struct OverrideArgs {
     /// Where metrics, health and the API answer [default: 127.0.0.1:9923]
     #[arg(long = "web.listen-address", value_name = "IP:PORT")]
     pub web_listen_address: Option<String>,
+    /// Let whoever reaches --web.listen-address read, also off loopback
+    #[arg(long = "web.unsafe-no-auth")]
+    pub web_unsafe_no_auth: bool,
     /// Directory of the attempt log [default: ./data]
     #[arg(long = "storage.path", value_name = "DIR")]
     pub storage_path: Option<PathBuf>,
@@ -148,6 +166,7 @@ impl From<OverrideArgs> for Overrides {
             hangar_log_file: args.hangar_log_file,
             prometheus_url: args.prometheus_url,
             web_listen_address: args.web_listen_address,
+            web_unsafe_no_auth: args.web_unsafe_no_auth,
             storage_path: args.storage_path,
             mode: args.mode,
             log_level: args.log_level,
@@ -173,6 +192,22 @@ pub struct CheckConfigArgs {
     #[command(flatten)]
     pub format: FormatArgs,
     #[command(flatten, next_help_heading = "Judge as `run` would with")]
+    pub overrides: OverrideArgs,
+}
+
+/// `doctor`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Changes nothing: no server is started or stopped, nothing is written. Exit codes: 0 nothing failed, 1 something did.\n\
+    Example:\n  hangar-medic doctor --config.file hangar-medic.yaml"
+)]
+pub struct DoctorArgs {
+    /// Configuration file (YAML); none: flags and defaults
+    #[arg(long = "config.file", value_name = "FILE")]
+    pub config_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub format: FormatArgs,
+    #[command(flatten, next_help_heading = "Check as `run` would with")]
     pub overrides: OverrideArgs,
 }
 
@@ -230,8 +265,13 @@ pub struct AssessArgs {
 #[derive(Debug, Args)]
 pub struct RecoveryMetricsArgs {
     /// A JSON array or JSON Lines of attempts, or an export of the log; - for stdin
-    #[arg(long = "attempts", value_name = "FILE")]
-    pub attempts: PathBuf,
+    #[arg(long = "attempts", value_name = "FILE", required_unless_present = "config_file", conflicts_with = "config_file")]
+    pub attempts: Option<PathBuf>,
+    /// Over the store of this configuration instead
+    #[arg(long = "config.file", value_name = "FILE")]
+    pub config_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub chain: ChainArgs,
     #[command(flatten)]
     pub format: FormatArgs,
 }
@@ -293,6 +333,20 @@ pub struct StoreArgs {
     /// Directory of the attempt log
     #[arg(long = "storage.path", value_name = "DIR", default_value = "./data")]
     pub storage_path: PathBuf,
+    /// Take the store of this configuration instead, on a PostgreSQL server too
+    #[arg(long = "config.file", value_name = "FILE", conflicts_with = "storage_path")]
+    pub config_file: Option<PathBuf>,
+}
+
+/// Whose chain, where a store holds several.
+#[derive(Debug, Clone, Args)]
+pub struct ChainArgs {
+    /// Of this instance [default: the configuration's, else the only one there is]
+    #[arg(long = "instance", value_name = "NAME", conflicts_with = "all_instances")]
+    pub instance: Option<String>,
+    /// Of every instance that shares the store
+    #[arg(long = "all-instances")]
+    pub all_instances: bool,
 }
 
 /// `incidents`.
@@ -300,7 +354,7 @@ pub struct StoreArgs {
 pub enum IncidentsCommand {
     /// List incidents, the oldest first
     List(IncidentsListArgs),
-    /// Show one incident: why, what is held and until when, every attempt
+    /// Tell one incident's story: what was seen, decided, sent and proved, in order
     Show(IncidentsShowArgs),
 }
 
@@ -319,6 +373,9 @@ pub struct IncidentsListArgs {
     /// Only these
     #[arg(long = "state", value_enum, default_value_t, value_name = "STATE")]
     pub state: IncidentState,
+    /// Look again every 2 s, until Ctrl-C
+    #[arg(long = "watch")]
+    pub watch: bool,
     #[command(flatten)]
     pub daemon: DaemonArgs,
     #[command(flatten)]
@@ -331,6 +388,9 @@ pub struct IncidentsShowArgs {
     /// Its incident_id, as `incidents list` prints it
     #[arg(value_name = "ID")]
     pub id: String,
+    /// Look again every 2 s, until it is over
+    #[arg(long = "watch")]
+    pub watch: bool,
     #[command(flatten)]
     pub daemon: DaemonArgs,
     #[command(flatten)]
@@ -354,6 +414,11 @@ pub struct AttemptsListArgs {
     /// Only those of this incident
     #[arg(long = "incident", value_name = "ID")]
     pub incident: Option<String>,
+    /// Read the store of this configuration and ask no daemon: needed for other instances
+    #[arg(long = "config.file", value_name = "FILE")]
+    pub config_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub chain: ChainArgs,
     #[command(flatten)]
     pub daemon: DaemonArgs,
     #[command(flatten)]
@@ -365,6 +430,9 @@ pub struct AttemptsListArgs {
 pub struct AttemptsExportArgs {
     #[command(flatten)]
     pub store: StoreArgs,
+    /// Of this instance [default: the configuration's, else the only one there is]
+    #[arg(long = "instance", value_name = "NAME")]
+    pub instance: Option<String>,
 }
 
 /// `attempts verify`.
@@ -372,8 +440,10 @@ pub struct AttemptsExportArgs {
 pub struct AttemptsVerifyArgs {
     #[command(flatten)]
     pub store: StoreArgs,
+    #[command(flatten)]
+    pub chain: ChainArgs,
     /// Check an export instead, without any store; - for stdin
-    #[arg(long = "file", value_name = "FILE", conflicts_with = "storage_path")]
+    #[arg(long = "file", value_name = "FILE", conflicts_with_all = ["storage_path", "config_file", "instance", "all_instances"])]
     pub file: Option<PathBuf>,
     /// The last record as it was noted earlier: shows that records were taken off the end
     #[arg(long = "head", value_name = "SEQ:HASH", value_parser = head)]

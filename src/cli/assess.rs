@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::table::{Table, visible};
+use super::table::{Table, WIDTH, visible, wrapped};
 use super::{Format, print_json, time};
 use crate::policy::Report;
 
@@ -53,7 +53,9 @@ pub fn print_report(out: &mut dyn Write, report: &Report, format: Format) -> io:
         writeln!(out, "{name:11}  {}", visible(&value))?;
     }
     for refusal in &r.refusals {
-        writeln!(out, "refused      {}: {}", refusal.code, visible(&refusal.message))?;
+        for (n, line) in wrapped(&format!("{}: {}", refusal.code, refusal.message), WIDTH - 13).into_iter().enumerate() {
+            writeln!(out, "{:11}  {line}", if n == 0 { "refused" } else { "" })?;
+        }
     }
     if escalation.counted.is_empty() {
         return Ok(());

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::table::visible;
 use crate::config::SecretFile;
 use crate::server::views::{AttemptView, IncidentView};
 
@@ -64,7 +65,7 @@ impl Medic {
     }
 
     fn silent(&self) -> String {
-        format!("no daemon answers at {}: is it running? (--medic.url)", self.url)
+        format!("no daemon answers at {}: start it with `hangar-medic run`, or name its address with --medic.url", self.url)
     }
 
     fn address(&self, path: &str, query: &[(&str, &str)]) -> anyhow::Result<reqwest::Url> {
@@ -99,7 +100,12 @@ impl Medic {
         if !status.is_success() {
             let said: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
             let message = said.pointer("/error/message").and_then(serde_json::Value::as_str).unwrap_or("no reason given");
-            bail!("{} answered {status}: {message}", self.url);
+            let advice = match status {
+                StatusCode::NOT_FOUND => "; `hangar-medic incidents list` prints what there is",
+                StatusCode::SERVICE_UNAVAILABLE => "; try again in a moment",
+                _ => "",
+            };
+            bail!("{} answered {}: {}{advice}", self.url, status.as_u16(), visible(message));
         }
         serde_json::from_slice(&body).with_context(|| format!("what {} answered is not the medic's API", self.url))
     }

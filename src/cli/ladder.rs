@@ -15,17 +15,10 @@ pub fn print_ladder(out: &mut dyn Write, ladder: &LadderDocument, format: Format
         return print_json(out, ladder);
     }
     let yes = |is: bool| if is { "yes".to_owned() } else { none() };
-    let mut table = Table::new(&["RANK", "ACTION", "SELF-SERVICE", "BROAD", "CONFIGURED", "WHAT"]);
+    let mut table = Table::new(&["RANK", "ACTION", "SELF", "BROAD", "ON", "WHAT"]);
     for rung in &ladder.rungs {
-        let configured = rung.why_not.map_or_else(|| "yes".to_owned(), |why| format!("no: {why}"));
-        table.row([
-            rung.rank.to_string(),
-            rung.action.to_string(),
-            yes(rung.self_service),
-            yes(rung.broad),
-            configured,
-            rung.what.to_owned(),
-        ]);
+        let what = rung.why_not.map_or_else(|| rung.what.to_owned(), |why| format!("{} (off: {why})", rung.what));
+        table.row([rung.rank.to_string(), rung.action.to_string(), yes(rung.self_service), yes(rung.broad), yes(rung.configured), what]);
     }
     table.print(out)
 }

@@ -9,17 +9,21 @@ pub mod break_glass;
 pub mod check_config;
 pub mod classify;
 pub mod client;
+pub mod doctor;
 pub mod export_input;
 pub mod incidents;
 pub mod ladder;
 pub mod mcp;
+pub mod paint;
 pub mod playbook;
 pub mod progress;
 pub mod recommend;
 pub mod recovery_metrics;
 #[cfg(test)]
 pub(crate) mod sample;
+pub mod store;
 pub mod table;
+pub mod watch;
 
 use std::io::{self, Write};
 

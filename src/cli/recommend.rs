@@ -16,7 +16,7 @@ pub fn print_recommendation(out: &mut dyn Write, found: &Recommendation, format:
     }
     let next = found.next.map_or("a person", crate::policy::Rung::as_str);
     writeln!(out, "next: {next}\nwhy:  {}\n", found.why)?;
-    let mut table = Table::new(&["RANK", "ACTION", "SELF-SERVICE", "BROAD", "PLACE", "WHY"]);
+    let mut table = Table::new(&["RANK", "ACTION", "SELF", "BROAD", "PLACE", "WHY"]);
     let yes = |is: bool| if is { "yes" } else { "-" }.to_owned();
     for s in &found.walk {
         table.row([s.rank.to_string(), s.action.to_string(), yes(s.self_service), yes(s.broad), s.place.to_string(), s.why.clone()]);

@@ -79,6 +79,7 @@ pub struct WebTls {
 
 /// The same as it was written.
 #[derive(Debug, Clone, Default)]
+#[allow(clippy::struct_field_names, reason = "the keys of the file")]
 pub(super) struct RawTls {
     pub(super) cert_file: Option<PathBuf>,
     pub(super) key_file: Option<PathBuf>,

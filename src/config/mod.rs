@@ -186,6 +186,8 @@ impl Default for Storage {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Web {
     pub listen_address: SocketAddr,
+    /// Whoever reaches an address off loopback may read, without credentials.
+    pub unsafe_no_auth: bool,
     /// Empty: nobody may ask for a change.
     pub principals: Vec<Principal>,
     /// What Alertmanager must show to the webhook; the default is nothing.
@@ -217,6 +219,7 @@ impl Default for Web {
     fn default() -> Self {
         Self {
             listen_address: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 9923),
+            unsafe_no_auth: false,
             principals: Vec::new(),
             webhook: HttpAccess::default(),
             webhook_certificate: None,
@@ -241,6 +244,7 @@ pub struct Overrides {
     pub hangar_log_file: Option<PathBuf>,
     pub prometheus_url: Option<String>,
     pub web_listen_address: Option<String>,
+    pub web_unsafe_no_auth: bool,
     pub storage_path: Option<PathBuf>,
     pub mode: Option<Mode>,
     pub log_level: Option<LogLevel>,
@@ -311,4 +315,12 @@ fn near<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str>
     let distance = |k: &str| strsim::damerau_levenshtein(&word, k);
     let allowed = |k: &str| if k.starts_with(&word) && word.len() >= 3 { k.len() } else { (k.len() / 3).clamp(1, 3) };
     known.filter(|k| distance(k) <= allowed(k)).min_by_key(|k| distance(k))
+}
+
+/// Entry point for fuzzing: any bytes as a configuration file.
+#[doc(hidden)]
+pub fn fuzz_config(data: &[u8]) {
+    if let Ok(config) = parse(data, &Overrides::default()) {
+        let _ = config.sha256();
+    }
 }

@@ -96,6 +96,7 @@ impl From<&Principal> for RawPrincipal {
 /// The `web:` section.
 pub(super) struct RawWeb {
     pub(super) listen_address: SocketAddr,
+    pub(super) unsafe_no_auth: bool,
     pub(super) principals: Vec<RawPrincipal>,
     pub(super) webhook: HttpAccess,
     pub(super) webhook_certificate: Option<String>,
@@ -106,6 +107,7 @@ impl From<&Web> for RawWeb {
     fn from(web: &Web) -> Self {
         Self {
             listen_address: web.listen_address,
+            unsafe_no_auth: web.unsafe_no_auth,
             principals: web.principals.iter().map(RawPrincipal::from).collect(),
             webhook: web.webhook.clone(),
             webhook_certificate: web.webhook_certificate.clone(),
@@ -225,6 +227,7 @@ impl Raw {
         judged.path("--hangar.log-file", flags.hangar_log_file.as_deref(), |v| self.hangar.log_file = Some(v));
         judged.over("--prometheus.url", flags.prometheus_url.as_deref(), HttpUrl::parse_text, |v| self.prometheus.url = Some(v));
         judged.over("--web.listen-address", flags.web_listen_address.as_deref(), Listen::parse_text, |v| self.web.listen_address = v);
+        self.web.unsafe_no_auth |= flags.web_unsafe_no_auth;
         judged.path("--storage.path", flags.storage_path.as_deref(), |v| self.storage.path = v);
         self.policy.mode = flags.mode.unwrap_or(self.policy.mode);
         self.log.level = flags.log_level.unwrap_or(self.log.level);

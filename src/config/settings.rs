@@ -67,6 +67,8 @@ pub(super) fn walk<W: Walk>(w: &mut W, raw: &mut Raw) {
     w.section("web", "The daemon's own metrics, health, API and webhook.", |w| {
         let doc = "IP address and port to listen on. Loopback, unless somebody else must read it.";
         w.setting("listen_address", &Listen, &mut raw.web.listen_address, doc);
+        let doc = "true: listen_address may be off loopback, and whoever reaches it may read. Changes need a principal all the same.";
+        w.setting("unsafe_no_auth", &Switch, &mut raw.web.unsafe_no_auth, doc);
         let doc = "Who may ask for changes (break-glass, restart requests, resume), each with its role in matrix.roles and a file \
                    that holds its bearer token, read again when it changes, or the name on its client certificate: \
                    [{name: alice, role: operator, token_file: /etc/hangar-medic/alice.token}]. None: every such route answers 403.";

@@ -322,9 +322,10 @@ fn a_faulty_setting_is_not_compared() {
 
 #[test]
 fn an_address_that_run_would_not_listen_on_is_a_fault() {
-    let text = "web.listen_address: not on loopback: without credentials only this machine may read what it shows";
+    let text = "web.listen_address: not on loopback: whoever reaches it could read what it shows; allow that with web.unsafe_no_auth";
     refused("web: {listen_address: '0.0.0.0:1'}", text);
     refused("web: {listen_address: '[::]:1'}", text);
+    assert!(valid("web: {listen_address: '0.0.0.0:1', unsafe_no_auth: true}").web.unsafe_no_auth);
 }
 
 #[test]

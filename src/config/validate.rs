@@ -43,14 +43,15 @@ impl Raw {
         self.policy.platform = platform.deciding(self.hangar.config_file.is_some(), self.hangar.instances, self.storage.postgres.is_set());
         checks.times(&self);
         checks.paths(&self);
-        if !self.web.listen_address.ip().is_loopback() {
-            checks.fault("web.listen_address", "not on loopback: without credentials only this machine may read what it shows");
+        if !self.web.listen_address.ip().is_loopback() && !self.web.unsafe_no_auth {
+            let text = "not on loopback: whoever reaches it could read what it shows; allow that with web.unsafe_no_auth";
+            checks.fault("web.listen_address", text);
         }
         match hangar {
             Some(hangar) if checks.faults.is_empty() => {
                 let Self { prometheus, alertmanager, storage, web, log, policy, .. } = self;
-                let RawWeb { listen_address, webhook, webhook_certificate, .. } = web;
-                let web = Web { listen_address, principals, webhook, webhook_certificate, tls };
+                let RawWeb { listen_address, unsafe_no_auth, webhook, webhook_certificate, .. } = web;
+                let web = Web { listen_address, unsafe_no_auth, principals, webhook, webhook_certificate, tls };
                 let mut config =
                     Config { hangar, prometheus, alertmanager, storage, web, log, policy, platform, warnings: checks.warnings };
                 let more = doubts(&config);

@@ -32,7 +32,7 @@ impl Disagreements {
     pub fn look(&mut self, snapshot: &Snapshot, history: &History, metrics: &Metrics, now: Timestamp) -> Option<Timestamp> {
         let mut standing = BTreeMap::new();
         for id in history.open.keys() {
-            let said = snapshot.servers.get(id).map(told).unwrap_or_default();
+            let said = snapshot.servers.get(id).map(|server| told(server, now)).unwrap_or_default();
             if !disagree(&said) {
                 continue;
             }

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde_json::json;
+use tokio::time::Instant;
 
-use super::{Engine, Parts, SEEN_DEAD};
+use super::{Engine, LOG_RETRY, Parts, SEEN_DEAD, WRITE_PROBE};
 use crate::attempt_log::LogError;
 use crate::clock;
 use crate::hangar::fault::chain;
@@ -30,11 +31,14 @@ impl Engine {
         if !self.history_outdated {
             return true;
         }
-        let seen_dead = json!(self.history.seen_dead);
+        if self.history_tried.is_some_and(|at| at.elapsed() < LOG_RETRY) {
+            return false;
+        }
+        self.history_tried = Some(Instant::now());
         let read = match Self::read_history(&self.parts).await {
-            // Proves that it can be written too, and keeps what was seen since.
-            Ok(read) if self.history_known => self.parts.checkpoints.put(SEEN_DEAD, seen_dead).await.map(|()| read),
-            read => read,
+            // Read is not yet written: while it is held unwritable nothing is planned that would show it.
+            Ok(read) => self.parts.checkpoints.put(WRITE_PROBE, json!(clock::now())).await.map(|()| read),
+            refused => refused,
         };
         match read {
             Ok(mut read) => {

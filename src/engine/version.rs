@@ -1,9 +1,9 @@
 //! What this Hangar's version cannot show, said once at start and shown in the status.
 
 /// No dead state for a given-up server, no last-healthy series.
-const FIRST_SUPPORTED: (u32, u32, u32) = (2, 20, 0);
+pub const FIRST_SUPPORTED: (u32, u32, u32) = (2, 20, 0);
 /// REST tells the reason itself from here on.
-const FIRST_WITH_DEAD_BLOCK: (u32, u32, u32) = (2, 21, 0);
+pub const FIRST_WITH_DEAD_BLOCK: (u32, u32, u32) = (2, 21, 0);
 /// The newest that was tried.
 const NEWEST_KNOWN: (u32, u32, u32) = (2, 34, 4);
 
@@ -48,6 +48,15 @@ fn tell(version: Option<(u32, u32, u32)>, reads_log: bool) {
         return;
     };
     let version = format!("{major}.{minor}.{patch}");
+    if (major, minor, patch) < FIRST_SUPPORTED {
+        let advice = "upgrade Hangar to 2.20.0 or later; 2.21.0 or later also tells why a server is dead";
+        tracing::error!(
+            event = "hangar_version",
+            version,
+            advice,
+            "this Hangar is too old: most deaths cannot be seen, and no recovery proved"
+        );
+    }
     let newer = (major, minor, patch) > NEWEST_KNOWN;
     tracing::info!(event = "hangar_version", version, newer_than_known = newer, "going by what Hangar answers, not by its number");
     for cannot in blind_spots(Some((major, minor, patch)), reads_log) {

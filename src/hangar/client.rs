@@ -2,6 +2,7 @@
 
 mod admin;
 mod events;
+mod probe;
 mod wire;
 
 use std::path::PathBuf;
@@ -15,9 +16,11 @@ use reqwest::{Method, Response, Url};
 use super::answers::{self, Group, LogLine, Me, ServerDetail, ServerList, Started, System};
 use super::auth::{AuthGuard, AuthMemory, AuthState, Clock, Verdict};
 use super::fault::{CallError, Fault, chain, clean_to};
+use crate::crash;
 use crate::observe::metrics_text::{Collector, MetricsReading};
 use crate::policy::valid_server_id;
 pub use events::Socket;
+pub use probe::Clocks;
 pub use wire::{Answer, Sent, Wire};
 
 /// Uvicorn closes idle connections after 5 s; one that it is just closing would lose a start.
@@ -107,6 +110,11 @@ impl HangarClient {
         self.auth.state()
     }
 
+    /// Whether a key file is configured.
+    pub const fn has_key(&self) -> bool {
+        self.settings.api_key_file.is_some()
+    }
+
     /// Looks at the key file without sending anything; true if an authenticated call would be sent now.
     pub async fn auth_look(&self) -> bool {
         self.auth.look().await
@@ -181,18 +189,27 @@ impl HangarClient {
     /// `POST /api/mcp_servers/{id}/start`. A ready server answers 200 and nothing happens.
     pub async fn start(&self, id: &str) -> Result<Started, CallError> {
         let call = Call { timeout: Some(self.settings.start_timeout), ..Call::post("api/mcp_servers", id, "/start") };
-        self.call(call, answers::started).await
+        crash::point("start.unsent");
+        let answer = self.call(call, answers::started).await;
+        crash::point("start.answered");
+        answer
     }
 
     /// `POST /api/mcp_servers/{id}/stop`. Whatever the reason, Hangar counts it as `manual`.
     pub async fn stop(&self, id: &str, reason: &str) -> Result<(), CallError> {
         let body = serde_json::json!({ "reason": reason }).to_string();
-        self.call(Call { body: Some(body), ..Call::post("api/mcp_servers", id, "/stop") }, answers::acknowledged).await
+        crash::point("stop.unsent");
+        let answer = self.call(Call { body: Some(body), ..Call::post("api/mcp_servers", id, "/stop") }, answers::acknowledged).await;
+        crash::point("stop.answered");
+        answer
     }
 
     /// `POST /api/groups/{id}/rebalance`. Resets the group's circuit and evicts its degraded members.
     pub async fn rebalance(&self, group: &str) -> Result<(), CallError> {
-        self.call(Call::post("api/groups", group, "/rebalance"), answers::acknowledged).await
+        crash::point("rebalance.unsent");
+        let answer = self.call(Call::post("api/groups", group, "/rebalance"), answers::acknowledged).await;
+        crash::point("rebalance.answered");
+        answer
     }
 
     /// An authenticated call: let through by the guard, exchanged, read, and told to the guard.

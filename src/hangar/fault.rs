@@ -75,6 +75,48 @@ impl Fault {
     }
 }
 
+impl Fault {
+    /// What an operator can do about it. `has_key`: an API key is configured.
+    #[must_use]
+    pub const fn advice(&self, has_key: bool) -> &'static str {
+        match self {
+            Self::Unreachable { .. } => {
+                "start Hangar with --http, or correct hangar.url; in a container 127.0.0.1 is the container itself: take Hangar's service name"
+            }
+            Self::Lost { .. } => "Hangar hangs, or a firewall drops the packets; try curl on that address from this machine",
+            Self::Auth(fault) => fault.advice(has_key),
+            Self::Forbidden { .. } => "give the key's role the missing permission; `hangar-medic doctor` names it",
+            Self::BadAnswer { .. } | Self::NotFound { .. } => {
+                "what answers there is not Hangar: is the port right, and is the base path of a proxy part of hangar.url?"
+            }
+            Self::RateLimited { .. } => {
+                "Hangar's rate limit is shared by all callers: raise rate_limit in its configuration if it is met often"
+            }
+            Self::Api { .. } | Self::BadId { .. } => "look at Hangar's own log",
+        }
+    }
+}
+
+impl AuthFault {
+    const fn advice(&self, has_key: bool) -> &'static str {
+        match self {
+            Self::Refused { .. } if !has_key => {
+                "Hangar asks for a key: set hangar.api_key_file (--hangar.api-key-file) to a file that holds one API key and nothing else"
+            }
+            Self::Refused { .. } => {
+                "put a valid key, alone, into hangar.api_key_file; about ten refused calls lock every key from this address out, so try no more than twice"
+            }
+            Self::LockedOut { .. } => {
+                "wait until then, and correct the key first: every further try makes it longer, and users on this address are locked out too"
+            }
+            Self::Held { .. } if !has_key => "nothing is sent until then: set hangar.api_key_file to a file that holds one API key",
+            Self::Held { .. } => "nothing is sent until then: put a valid key into hangar.api_key_file, which is tried at once",
+            Self::KeyUnusable { .. } => "the file of hangar.api_key_file must hold one line: the key",
+            Self::MemoryUnusable { .. } => "make the attempt log writable: free space and permissions of storage.path decide",
+        }
+    }
+}
+
 impl CallError {
     /// Hangar may have acted on this call.
     #[must_use]
@@ -118,6 +160,18 @@ pub fn clean_to(text: &str, max: usize) -> String {
         }
     }
     if chars.next().is_some() {
+        out.push('…');
+    }
+    out
+}
+
+/// [`clean_to`], but lines stay lines: for a page that shows them.
+#[must_use]
+pub fn clean_lines(text: &str, max: usize) -> String {
+    let end = text.char_indices().nth(max).map_or(text.len(), |(at, _)| at);
+    let kept = text.get(..end).unwrap_or(text);
+    let mut out = kept.split('\n').map(|line| clean_to(line, max)).collect::<Vec<_>>().join("\n");
+    if end < text.len() {
         out.push('…');
     }
     out

@@ -68,6 +68,9 @@ pub struct Board {
     log: Option<BTreeMap<String, LogReading>>,
     groups_read: bool,
     stale_after: SignedDuration,
+    clock_stepped_at: Option<Timestamp>,
+    /// The first good read of the metrics: whether the clock stepped before it nobody can tell.
+    begun_at: Option<Timestamp>,
     silences: silences::Heard,
     /// Where Alertmanager is asked: what may be done while it cannot be, and the age at which its silences are unknown.
     asks_alertmanager: Option<(Unasked, SignedDuration)>,
@@ -95,6 +98,7 @@ impl Board {
             self.groups_read = false;
         }
         self.failed_since = None;
+        self.begun_at.get_or_insert(at);
         // What it says may be as old as its request; what changed in it is news as of now.
         self.hangar.read_at = Some(at - reading.took);
         self.hangar.took = reading.took;
@@ -127,7 +131,8 @@ impl Board {
             entry.rest_outdated |= changed && entry.rest.as_ref().is_some_and(|r| r.at < at);
             entry.rest_outdated |= changed && entry.rest_not_found;
             entry.sample = sample;
-            let reading = reading_of(entry, None);
+            let clock_stepped_at = self.clock_stepped_at.max(self.begun_at);
+            let reading = ServerReading { clock_stepped_at, ..reading_of(entry, None) };
             if suspect(policy, &reading, at) || entry.sample.gauge_odd {
                 self.suspects.insert(id);
             }
@@ -140,11 +145,17 @@ impl Board {
         self.failed_since.get_or_insert(at);
     }
 
-    /// The wall clock stepped, or the machine slept: how old anything is cannot be told any more, so nothing is known.
-    pub fn clock_stepped(&mut self) {
+    /// The wall clock stepped by `by`, or the machine slept: how old anything is cannot be told any more, so nothing is known
+    /// until it is read again. What we timed ourselves goes along.
+    pub fn clock_stepped(&mut self, by: SignedDuration, now: Timestamp) {
         self.hangar.read_at = None;
+        self.clock_stepped_at = Some(now);
+        self.begun_at = self.begun_at.and_then(|at| at.checked_add(by).ok());
         for entry in self.servers.values_mut() {
             entry.rest_outdated |= entry.rest.is_some();
+            for at in [&mut entry.since, &mut entry.initializing_since, &mut entry.given_up_at, &mut entry.not_cold_since] {
+                *at = at.and_then(|at| at.checked_add(by).ok());
+            }
         }
     }
 
@@ -348,15 +359,18 @@ impl Board {
         let saved = history.fleet_under_way().into_iter().flat_map(|f| f.saved.ready.iter().chain(&f.saved.dead));
         let subjects = self.suspects.iter().chain(history.open.keys()).chain(history.orders.keys()).chain(saved);
         let ids: BTreeSet<&String> = subjects.collect();
-        let servers = ids.into_iter().map(|id| (id.clone(), self.reading(id, now))).collect();
+        let known = |id: &String| history.open.contains_key(id);
+        let servers = ids.into_iter().map(|id| (id.clone(), self.reading(id, known(id), now))).collect();
         Snapshot { known: self.known(), hangar, servers, ..Snapshot::default() }
     }
 
-    fn reading(&self, id: &str, now: Timestamp) -> ServerReading {
+    /// `ill`: an incident of it is open.
+    fn reading(&self, id: &str, ill: bool, now: Timestamp) -> ServerReading {
         let log = self.log_of(id);
         let unnamed = || ServerReading { log: log.clone(), ..ServerReading::default() };
         let reading = self.servers.get(id).map_or_else(unnamed, |entry| reading_of(entry, log.clone()));
-        ServerReading { silenced: self.silences.of(id, now), ..reading }
+        let clock_stepped_at = if ill { self.clock_stepped_at } else { self.clock_stepped_at.max(self.begun_at) };
+        ServerReading { silenced: self.silences.of(id, now), clock_stepped_at, ..reading }
     }
 }
 
@@ -398,6 +412,7 @@ fn reading_of(entry: &Entry, log: Option<LogReading>) -> ServerReading {
         log,
         group: entry.group.clone(),
         silenced: None,
+        clock_stepped_at: None,
     }
 }
 

@@ -199,6 +199,7 @@ pub async fn follow<T: From<Update> + Send>(
             () = gate.free() => gate.tell(Stream::Open),
         }
         let begun = Instant::now();
+        let mut advice = "nothing: it is tried again";
         let end = tokio::select! {
             () = stop.cancelled() => return,
             () = gate.held() => {
@@ -216,7 +217,10 @@ pub async fn follow<T: From<Update> + Send>(
                     }
                     end
                 }
-                Err(error) => refusal(&error),
+                Err(error) => {
+                    advice = error.fault.advice(client.has_key());
+                    refusal(&error)
+                }
             }
         };
         if begun.elapsed() >= GOOD_AFTER {
@@ -234,7 +238,7 @@ pub async fn follow<T: From<Update> + Send>(
         };
         gate.tell(Stream::Shut { let_go_at: None });
         if complaint.as_ref() != Some(&why) {
-            tracing::warn!(event = "events_lost", error = why, "Hangar's events are not heard; going on without them");
+            tracing::warn!(event = "events_lost", error = why, advice, "Hangar's events are not heard; going on without them");
             complaint = Some(why);
         }
         tokio::select! {

@@ -196,6 +196,15 @@ impl PrometheusSource {
         Ok(Unknown::WrongInstance { wanted: self.settings.instance.clone(), seen: seen.join(", ") })
     }
 
+    /// Labels and values of an instant query, for `doctor`.
+    ///
+    /// # Errors
+    /// As [`PrometheusSource::read`].
+    pub async fn series(&self, promql: &str) -> Result<Vec<(BTreeMap<String, String>, f64)>, Unknown> {
+        let labels = |v: &InstantVector| v.metric().iter().map(|(k, v)| (k.clone(), clean_to(v, 80))).collect();
+        Ok(self.query(promql).await?.iter().map(|v| (labels(v), v.sample().value())).collect())
+    }
+
     async fn query(&self, promql: &str) -> Result<Vec<InstantVector>, Unknown> {
         // The raw answer, since the crate's own reading drops `warnings`.
         // Thanos and its kin give what they have, unless they are told not to.
@@ -245,6 +254,7 @@ fn by_server(vector: &[InstantVector]) -> impl Iterator<Item = (&str, f64)> {
 }
 
 /// A PromQL string.
-fn quote(text: &str) -> String {
+#[must_use]
+pub fn quote(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
 }

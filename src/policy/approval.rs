@@ -91,7 +91,8 @@ pub struct ApprovalAsk {
 #[must_use]
 pub fn approvable(policy: &Policy, incident: &Incident, server: Option<&ServerReading>) -> Option<Approvable> {
     let action = Rung::SessionReconnect;
-    if incident.reason != Reason::CapabilityBlocked || policy.rung(action).is_none() {
+    let acting = incident.open_attempt().is_some_and(|a| !a.action.only_looks());
+    if acting || incident.reason != Reason::CapabilityBlocked || policy.rung(action).is_none() {
         return None;
     }
     let looks = incident.attempts.iter().rev().filter(|a| a.action == Rung::CapabilityRefresh);
@@ -157,25 +158,29 @@ pub fn approve(
     ask: &ApprovalAsk,
     now: Timestamp,
 ) -> Result<Body, (ApprovalRefusal, String)> {
-    use ApprovalRefusal as No;
     if !policy.matrix.permits(&ask.role, ask.action) {
         let why = format!("the class matrix does not permit {} to the role {}", ask.action, ask.role);
-        return Err((No::NotPermitted, why));
+        return Err((ApprovalRefusal::NotPermitted, why));
     }
-    let nothing = |why: &str| (No::NothingToApprove, why.to_owned());
+    let nothing = |why: &str| (ApprovalRefusal::NothingToApprove, why.to_owned());
     let incident = history.open.values().find(|i| i.incident_id == ask.incident_id);
     let incident = incident.ok_or_else(|| nothing("no open incident has this id"))?;
     let server = snapshot.servers.get(&incident.mcp_server);
     let current = approvable(policy, incident, server).filter(|c| c.action == ask.action);
     let current = current.ok_or_else(|| {
-        nothing("nothing of this incident waits for that approval: either it is not blocked, or its tools are not known yet")
+        nothing(
+            "nothing of this incident waits for that approval: it is not blocked, its tools are not known yet, or its start is under way",
+        )
     })?;
     if current.evidence_sha256 != ask.evidence_sha256 {
         let why = "the evidence is another one now: look at it again, and approve that".to_owned();
-        return Err((No::EvidenceChanged, why));
+        return Err((ApprovalRefusal::EvidenceChanged, why));
     }
     if let Some(standing) = current.approved.filter(|a| now < a.expires_at) {
-        return Err((No::AlreadyApproved, format!("{} approved it already, until {}", standing.principal, standing.expires_at)));
+        return Err((
+            ApprovalRefusal::AlreadyApproved,
+            format!("{} approved it already, until {}", standing.principal, standing.expires_at),
+        ));
     }
     Ok(Body::Approved {
         approval_id: ask.approval_id.clone(),

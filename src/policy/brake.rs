@@ -85,7 +85,7 @@ impl Storm {
         if !open.iter().any(|i| i.open_attempt().is_some() || able(i)) {
             return Self::default();
         }
-        open.sort_by_key(|i| (i.attempts.is_empty(), i.opened_at, i.mcp_server.clone()));
+        open.sort_by_key(|i| (i.open_attempt().is_none(), i.attempts.is_empty(), i.opened_at, i.mcp_server.clone()));
         let recovered = history.opened.iter().filter(|o| o.recovered && members.contains(&o.incident_id)).count();
         // One that was exhausted without a try of ours (it died again on the last rung) proves nothing.
         let tried = |i: &Incident| i.attempts.iter().any(|a| !a.action.only_looks() && a.spends_rung());
@@ -97,7 +97,8 @@ impl Storm {
         let mut allowed: BTreeSet<String> = if canary_failed {
             open.iter().filter(|i| i.open_attempt().is_some()).map(|i| i.incident_id.clone()).collect()
         } else {
-            let at_work = |i: &&&Incident| i.exhausted_at.is_none() && able(i);
+            // While its start is under way nothing else could be done there, and its place is taken all the same.
+            let at_work = |i: &&&Incident| i.exhausted_at.is_none() && (i.open_attempt().is_some() || able(i));
             open.iter().filter(at_work).take(places).map(|i| i.incident_id.clone()).collect()
         };
         // What is exhausted goes on with its slow retries alone: one of them may end the storm.

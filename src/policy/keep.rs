@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use super::decide::{Decision, decide};
-use super::fleet::shutdowns_are_ours;
+use super::fleet::{definition_is_out, shutdowns_are_ours};
 use super::gate::Gate;
 use super::halves::{Second, second};
 use super::history::{Acted, Attempt, History, Incident, attempt_id, incident_id, valid_server_id};
@@ -302,6 +302,10 @@ impl Keeper<'_> {
         }
         if attempt.receipt.is_none() {
             return match second(self.policy, self.snapshot, self.history, self.incident, attempt, self.server, self.seen, self.now) {
+                // A crash came between the stop and its record. Once started, nothing would tell that this stop was ours.
+                Second::Due(_) if attempt.action == Rung::WorkerRestart && attempt.half_done_at.is_none() => {
+                    vec![Body::AttemptHalfDone { attempt_id: attempt.attempt_id.clone() }]
+                }
                 Second::Due(_) | Second::ReadAgain(_) | Second::Wait(_) => Vec::new(),
                 Second::NotNeeded(why) => vec![Body::AttemptReceipt {
                     attempt_id: attempt.attempt_id.clone(),
@@ -355,6 +359,10 @@ impl Keeper<'_> {
                 records.push(self.healed());
                 records
             }
+            Seen::Gone if definition_is_out(self.incident) && self.incident.exhausted_at.is_none() => {
+                vec![Body::Exhausted { incident_id: self.incident.incident_id.clone() }]
+            }
+            Seen::Gone if definition_is_out(self.incident) => Vec::new(),
             Seen::Gone => vec![self.closed(Closed::Cancelled, "Hangar no longer knows this server")],
             Seen::Cold if self.brought_back_soon() => Vec::new(),
             Seen::Cold if self.cold_is_an_end() => {

@@ -26,6 +26,7 @@ mod recovery_metrics;
 mod report;
 mod request;
 mod seen;
+mod sentences;
 mod snapshot;
 mod stops;
 mod symptom;

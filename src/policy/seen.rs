@@ -89,7 +89,10 @@ fn by_rest(policy: &Policy, server: &ServerReading, rest: &RestReading, since: T
         State::Dead => Seen::Dead,
         // `alive` tells of the process only where Hangar itself is its parent.
         State::Ready if !rest.alive && rest.mode == "subprocess" => Seen::Down,
-        State::Ready if not_seen_healthy(policy, server, now) => Seen::NotSeenHealthy,
+        // A start that has just been completed may not be in the metrics that are at hand.
+        State::Ready if not_seen_healthy(policy, server, now) && rest.started_at.is_none_or(|at| long_past(policy, at, now)) => {
+            Seen::NotSeenHealthy
+        }
         State::Ready => Seen::Healthy,
     }
 }
@@ -108,14 +111,18 @@ fn by_gauge(policy: &Policy, server: &ServerReading, since: Timestamp, now: Time
 /// Runbook: not cold, and no passing health check, completed start or successful call for the bound.
 /// A server that was never healthy has no such series and only the dead gauge catches it.
 fn not_seen_healthy(policy: &Policy, server: &ServerReading, now: Timestamp) -> bool {
-    server.last_healthy.is_some_and(|at| now.duration_since(at) > policy.not_seen_healthy_after)
+    server.last_healthy.max(server.last_healthy.and(server.clock_stepped_at)).is_some_and(|at| long_past(policy, at, now))
+}
+
+fn long_past(policy: &Policy, at: Timestamp, now: Timestamp) -> bool {
+    now.duration_since(at) > policy.not_seen_healthy_after
 }
 
 /// Neither cold nor seen working for the bound (the runbook's condition), whatever the state says: dead, retried or starting.
 #[must_use]
 pub fn long_not_working(policy: &Policy, server: &ServerReading, now: Timestamp) -> bool {
-    let past = |at: Timestamp| now.duration_since(at) > policy.not_seen_healthy_after;
-    server.not_cold_since.is_some_and(past) && server.last_healthy.is_none_or(past)
+    let past = |at: Timestamp| long_past(policy, at, now);
+    server.not_cold_since.is_some_and(past) && server.last_healthy.is_none_or(past) && server.clock_stepped_at.is_none_or(past)
 }
 
 /// Whether a server outside any incident is worth a REST read or a judgement at all. Cheap: runs for every server.
@@ -139,17 +146,22 @@ const SAME_MOMENT: SignedDuration = SignedDuration::from_secs(1);
 /// What each source says of why the server is dead now, the nearest to Hangar first: REST, events, the log. What is older
 /// than the last time it worked, or than the death that REST dates, speaks of an earlier death and is left out.
 #[must_use]
-pub fn told(server: &ServerReading) -> Vec<(Reason, Provenance)> {
+pub fn told(server: &ServerReading, now: Timestamp) -> Vec<(Reason, Provenance)> {
     let dead = server.rest.as_ref().filter(|_| !server.rest_outdated).and_then(|rest| Some((rest, rest.dead.as_ref()?)));
     let since = dead.and_then(|(_, dead)| dead.since);
     let from_rest = dead.map(|(rest, dead)| (dead.reason, Provenance::of(Source::Rest, dead.since.unwrap_or(rest.at))));
     let of_this_death = |(_, provenance): &(Reason, Provenance)| {
-        let begun = server.last_healthy.max(since);
+        let begun = worked_at(server, now).max(since);
         begun.is_none_or(|begun| begun.duration_since(provenance.at) <= SAME_MOMENT)
     };
     let from_log = server.log.as_ref().and_then(|log| log.dead.clone());
     let others = [server.events.clone(), from_log].into_iter().flatten().filter(of_this_death);
     from_rest.into_iter().chain(others).collect()
+}
+
+/// When it last worked. A time that lies ahead is from before the clock stepped back: it says nothing of the order of things.
+fn worked_at(server: &ServerReading, now: Timestamp) -> Option<Timestamp> {
+    server.last_healthy.filter(|at| at.duration_since(now) <= SAME_MOMENT)
 }
 
 /// Whether sources give different reasons for one death. One that does not know does not disagree.
@@ -166,7 +178,7 @@ pub fn reason(snapshot: &Snapshot, server: &ServerReading, now: Timestamp) -> (R
     if let Some(blocked) = blocked(server, now) {
         return (Reason::CapabilityBlocked, Some(blocked));
     }
-    let strictest = told(server).into_iter().reduce(|a, b| if b.0.strictness() > a.0.strictness() { b } else { a });
+    let strictest = told(server, now).into_iter().reduce(|a, b| if b.0.strictness() > a.0.strictness() { b } else { a });
     match strictest {
         Some((Reason::Unknown, _)) => (Reason::Unknown, None),
         Some((reason, provenance)) => (reason, Some(provenance)),
@@ -192,7 +204,7 @@ fn blocked(server: &ServerReading, now: Timestamp) -> Option<Provenance> {
     // The log's own order says "since the last completed start": no clock, which may step, is asked about that.
     let log = server.log.as_ref().filter(|log| log.capability_blocked);
     let in_log = log.map(|log| log.dead.as_ref().map_or_else(|| Provenance::of(Source::Log, now), |(_, told)| told.clone()));
-    let since_it_worked = |at: Timestamp| server.last_healthy.is_none_or(|healthy| healthy.duration_since(at) <= SAME_MOMENT);
+    let since_it_worked = |at: Timestamp| worked_at(server, now).is_none_or(|healthy| healthy.duration_since(at) <= SAME_MOMENT);
     let by_event = server.events.as_ref().filter(|(reason, told)| *reason == Reason::CapabilityBlocked && since_it_worked(told.at));
     by_event.map(|(_, told)| told.clone()).or(in_log)
 }

@@ -130,6 +130,8 @@ pub struct ServerReading {
     pub group: Option<GroupReading>,
     /// A silence that speaks of this server is active.
     pub silenced: Option<Silenced>,
+    /// The wall clock stepped then: how long ago a time from before it was cannot be told.
+    pub clock_stepped_at: Option<Timestamp>,
 }
 
 /// An active Alertmanager silence on an alert of ours.

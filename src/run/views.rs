@@ -14,6 +14,7 @@ use crate::engine::{Share, blind_spots};
 use crate::hangar::HangarClient;
 use crate::metrics::Metrics;
 use crate::policy::{LadderDocument, Mode, Policy, Provenance, Reason, RecoveryMetrics, ladder_document};
+use crate::server::story::Story;
 use crate::server::views::{
     AttemptView, HangarView, HoldOrderView, IncidentView, PauseView, SaidView, StatusView, ViewError, Views, Which,
 };
@@ -68,6 +69,18 @@ impl DaemonViews {
             view.sources_disagree = said.iter().map(word).collect();
         }
         view
+    }
+
+    fn story_of(&self, incident: &crate::policy::Incident) -> Story {
+        Story { incident: self.view(incident), attempts: incident.attempts.iter().map(AttemptView::from).collect() }
+    }
+}
+
+const fn state(which: Which) -> IncidentState {
+    match which {
+        Which::Open => IncidentState::Open,
+        Which::Closed => IncidentState::Closed,
+        Which::All => IncidentState::All,
     }
 }
 
@@ -127,13 +140,8 @@ impl Views for DaemonViews {
     }
 
     fn incidents(&self, which: Which, n: usize) -> BoxFuture<'_, Result<Vec<IncidentView>, ViewError>> {
-        let state = match which {
-            Which::Open => IncidentState::Open,
-            Which::Closed => IncidentState::Closed,
-            Which::All => IncidentState::All,
-        };
         Box::pin(async move {
-            let incidents = self.log.incidents(state, limit(n)).await.map_err(unread)?;
+            let incidents = self.log.incidents(state(which), limit(n)).await.map_err(unread)?;
             Ok(incidents.iter().map(|incident| self.view(incident)).collect())
         })
     }
@@ -149,6 +157,20 @@ impl Views for DaemonViews {
         Box::pin(async move {
             let attempts = self.log.attempts(incident_id, limit(n)).await.map_err(unread)?;
             Ok(attempts.iter().map(AttemptView::from).collect())
+        })
+    }
+
+    fn stories(&self, which: Which, n: usize) -> BoxFuture<'_, Result<Vec<Story>, ViewError>> {
+        Box::pin(async move {
+            let incidents = self.log.incidents(state(which), limit(n)).await.map_err(unread)?;
+            Ok(incidents.iter().map(|incident| self.story_of(incident)).collect())
+        })
+    }
+
+    fn story<'a>(&'a self, incident_id: &'a str) -> BoxFuture<'a, Result<Option<Story>, ViewError>> {
+        Box::pin(async move {
+            let incident = self.log.incident(incident_id).await.map_err(unread)?;
+            Ok(incident.map(|incident| self.story_of(&incident)))
         })
     }
 

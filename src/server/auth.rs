@@ -99,6 +99,20 @@ impl Principals {
         Self { known: Mutex::new(known.collect()), matrix }
     }
 
+    /// Whether nobody is named.
+    pub(super) fn is_empty(&self) -> bool {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// Whoever has this token, if they may use this route of the API.
+    pub(super) fn admit(&self, token: &str, route: &str) -> Result<Caller, ApiError> {
+        let permission = permission_for(Some(route))?;
+        let bearer = HeaderValue::from_str(&format!("Bearer {}", token.trim())).map_err(|_| unauthorized())?;
+        let caller = self.authenticate(Some(&bearer), &Peer::default())?;
+        self.may(&caller, permission)?;
+        Ok(caller)
+    }
+
     /// By the token, where one is given; else by the certificate.
     fn authenticate(&self, authorization: Option<&HeaderValue>, peer: &Peer) -> Result<Caller, ApiError> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -107,9 +121,9 @@ impl Principals {
             return Err(ApiError::new(StatusCode::FORBIDDEN, "no_credentials_configured", why));
         }
         if authorization.is_none() && peer.is_known() {
-            let shows = |known: &&Known| matches!(&known.principal.proof, Proof::Certificate(name) if peer.is(name));
-            let mut shown = known.iter().filter(shows);
-            let (first, second) = (shown.next(), shown.next());
+            let is_shown = |known: &&Known| matches!(&known.principal.proof, Proof::Certificate(name) if peer.is(name));
+            let mut found = known.iter().filter(is_shown);
+            let (first, second) = (found.next(), found.next());
             let caller = first.filter(|_| second.is_none()).map(|k| Caller::from(&k.principal));
             return caller.ok_or_else(unauthorized);
         }
@@ -170,11 +184,14 @@ pub(super) async fn authorise(State(shared): State<Arc<Shared>>, mut request: Re
     }
 }
 
+fn permission_for(route: Option<&str>) -> Result<Permission, ApiError> {
+    let permission = ROUTES.iter().find(|(known, _)| Some(*known) == route).map(|(_, permission)| *permission);
+    permission.ok_or_else(|| ApiError::new(StatusCode::FORBIDDEN, "not_permitted", "nobody may do this"))
+}
+
 fn judge(principals: &Principals, request: &Request) -> Result<Caller, ApiError> {
     let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
-    let permission = ROUTES.iter().find(|(route, _)| Some(*route) == path).map(|(_, permission)| *permission);
-    let denied = || ApiError::new(StatusCode::FORBIDDEN, "not_permitted", "nobody may do this");
-    let permission = permission.ok_or_else(denied)?;
+    let permission = permission_for(path)?;
     let mut headers = request.headers().get_all(header::AUTHORIZATION).iter();
     let (first, second) = (headers.next(), headers.next());
     let nobody = Peer::default();

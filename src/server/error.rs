@@ -31,6 +31,16 @@ impl ApiError {
         self.code
     }
 
+    pub(super) const fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// What is wrong, in words.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
     pub(super) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "bad_request", message)
     }

@@ -12,7 +12,9 @@ mod health;
 mod hook_results;
 mod limits;
 pub mod operations;
+mod page;
 pub mod runbooks;
+pub mod story;
 mod tls;
 pub mod views;
 mod webhook;
@@ -232,6 +234,7 @@ fn router(shared: Arc<Shared>, host_rule: access::HostRule) -> Router {
         .route("/metrics", get(health::metrics))
         .route("/runbooks/{name}", get(runbooks::page))
         .nest("/api/v1", api)
+        .merge(page::router(host_rule))
         .fallback(error::not_found)
         .method_not_allowed_fallback(error::method_not_allowed)
         .layer(middleware::from_fn_with_state(shared.clone(), around))

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::story::Story;
 use crate::policy::{
     Approvable, Attempt, Auth, Closed, Hold, HoldCause, Incident, LadderDocument, Mode, Outcome, Phase, Provenance, Reason, Receipt,
     RecoveryMetrics, Rung, Standing, Symptom,
@@ -144,6 +145,15 @@ pub struct AttemptView {
     pub evidence: Option<BTreeMap<String, Value>>,
     pub prev_hash: String,
     pub hash: String,
+    /// Why it was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// `worker_restart`: when its stop was done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub half_done_at: Option<Timestamp>,
+    /// When the target answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered_at: Option<Timestamp>,
 }
 
 impl From<&Attempt> for AttemptView {
@@ -166,6 +176,9 @@ impl From<&Attempt> for AttemptView {
             evidence: (!attempt.evidence.is_empty()).then(|| attempt.evidence.clone()),
             prev_hash: attempt.prev_hash.clone(),
             hash: attempt.hash.clone(),
+            why: (!attempt.why.is_empty()).then(|| attempt.why.clone()),
+            half_done_at: attempt.half_done_at,
+            answered_at: attempt.receipt_at,
         }
     }
 }
@@ -181,7 +194,24 @@ impl AttemptView {
 
 /// Evidence that names things and holds no text of an upstream. Whatever is not listed stays with the store: Hangar's
 /// stdio servers share loopback, and one server's output may hold another's secrets.
-const EVIDENCE_FOR_ALL: &[&str] = &["exposed_tools", "undeclared_tools", "undeclared_tools_note", "principal"];
+const EVIDENCE_FOR_ALL: &[&str] = &[
+    "exposed_tools",
+    "undeclared_tools",
+    "undeclared_tools_note",
+    "principal",
+    // Ids of servers, and times.
+    "servers_before",
+    "servers_after",
+    "only_live",
+    "only_in_file",
+    "added",
+    "removed",
+    "updated",
+    "started",
+    "left_alone",
+    "definition_out",
+    crate::policy::LEASE_HELD_UNTIL,
+];
 
 fn without_upstream_text(evidence: BTreeMap<String, Value>) -> BTreeMap<String, Value> {
     let (mut kept, withheld): (BTreeMap<_, _>, BTreeMap<_, _>) =
@@ -282,6 +312,12 @@ pub trait Views: Send + Sync {
 
     /// Attempts, oldest first; if there are more than `limit`, the newest of them.
     fn attempts<'a>(&'a self, incident_id: Option<&'a str>, limit: usize) -> BoxFuture<'a, Result<Vec<AttemptView>, ViewError>>;
+
+    /// Incidents with their attempts, oldest first; if there are more than `limit`, the newest of them.
+    fn stories(&self, which: Which, limit: usize) -> BoxFuture<'_, Result<Vec<Story>, ViewError>>;
+
+    /// One incident with its attempts, open or closed.
+    fn story<'a>(&'a self, incident_id: &'a str) -> BoxFuture<'a, Result<Option<Story>, ViewError>>;
 
     /// Something was heard: look again soon. Coalesced, so that a flood of calls is one look. Must not block.
     fn wake(&self, n_alerts: usize);

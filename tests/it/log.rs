@@ -3,5 +3,6 @@ mod command;
 mod corpus;
 mod following;
 mod forged;
+mod journal;
 mod rotation;
 mod wrapped;

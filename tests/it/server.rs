@@ -1,5 +1,7 @@
 //! The HTTP server over real sockets: what it answers, to whom, and what it refuses to wait for.
 
+mod page;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -8,6 +10,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use hangar_medic::metrics::Metrics;
 use hangar_medic::policy::{Auth, LadderDocument, Mode, Policy, RecoveryMetrics, ladder_document};
+use hangar_medic::server::story::Story;
 use hangar_medic::server::views::{AttemptView, HangarView, IncidentView, StatusView, ViewError, Views, Which};
 use hangar_medic::server::{BODY_MAX, CONNECTIONS_MAX, HEADER_TIMEOUT, REQUEST_TIMEOUT, Shared, bind};
 use hangar_medic::supervise::{GRACE, Supervisor};
@@ -102,6 +105,16 @@ impl Views for Fake {
             Some("api.1") | None => self.rows(vec![attempt()]),
             Some(_) => self.rows(vec![]),
         }
+    }
+
+    fn stories(&self, which: Which, _limit: usize) -> BoxFuture<'_, Result<Vec<Story>, ViewError>> {
+        let story = Story { incident: incident(), attempts: vec![attempt()] };
+        self.rows(if which == Which::Closed { vec![] } else { vec![story] })
+    }
+
+    fn story<'a>(&'a self, incident_id: &'a str) -> BoxFuture<'a, Result<Option<Story>, ViewError>> {
+        let story = Story { incident: incident(), attempts: vec![attempt()] };
+        async move { Ok((incident_id == "api.1").then_some(story)) }.boxed()
     }
 
     fn wake(&self, _n_alerts: usize) {

@@ -128,6 +128,8 @@ impl Check {
             let watched = self.case(id).is_some() || self.orders.contains_key(id);
             if server.stopped && watched && server.state == State::Cold {
                 self.noticed.insert(id.clone());
+            } else if !server.stopped {
+                self.noticed.remove(id);
             }
         }
     }
@@ -166,11 +168,21 @@ impl Check {
 
     /// Before a record is durable: what the medic knows at this moment must allow it.
     pub fn wants(&mut self, bodies: &[Body], hangar: &Hangar) {
+        // A rung that does not apply is written down as opened and settled at once: nothing is sent.
+        let passed = |id: &String| {
+            bodies.iter().any(|b| matches!(b, Body::AttemptSettled { attempt_id, outcome: Outcome::NotApplicable, .. } if attempt_id == id))
+        };
         for body in bodies {
             if let Body::AttemptOpened { attempt_id, mcp_server, action, .. } = body
-                && !action.only_looks()
+                && !passed(attempt_id)
             {
-                self.may_act(attempt_id, mcp_server, *action, hangar);
+                let under_way = self.tries.values().filter(|t| t.outcome.is_none()).count();
+                if under_way >= self.policy.budgets.in_flight.get() as usize {
+                    self.broken(format!("{attempt_id}: the {}. attempt at once", under_way + 1));
+                }
+                if !action.only_looks() {
+                    self.may_act(attempt_id, mcp_server, *action, hangar);
+                }
             }
         }
     }
@@ -200,7 +212,9 @@ impl Check {
         if !hangar.servers.get(id).is_none_or(|s| s.broken) {
             self.broken(format!("{attempt}: acts on a server that nobody broke"));
         }
-        if matches!(told.reason, Some(Reason::CapabilityBlocked)) || self.heard.blocked.contains(id) {
+        // Before 2.21 only the log tells, and it may be behind.
+        let told_blocked = told.reason == Some(Reason::CapabilityBlocked) && hangar.version >= (2, 21, 0);
+        if told_blocked || self.heard.blocked.contains(id) {
             self.broken(format!("{attempt}: acts on a capability-blocked server without approval"));
         }
         if self.orders.contains_key(id) {
@@ -236,7 +250,8 @@ impl Check {
         let budgets = self.policy.budgets.clone();
         let spread = 1 + self.steps as usize;
         let acted = |window: SignedDuration| {
-            let from = now - millis(window);
+            // A record is dated when it is handed to a disk that may be slow.
+            let from = now - millis(window) + 1_000;
             move |t: &&Try| !t.action.only_looks() && t.outcome != Some(Outcome::NotApplicable) && t.ended.unwrap_or(now) > from
         };
         let of_server = self.tries.values().filter(acted(budgets.starts_window)).filter(|t| t.server == id).count();
@@ -299,10 +314,6 @@ impl Check {
                 if let Some((other, _)) = self.open_try(mcp_server) {
                     let other = other.clone();
                     self.broken(format!("{attempt_id}: while {other} is under way at the same server"));
-                }
-                let under_way = self.tries.values().filter(|t| t.outcome.is_none()).count();
-                if under_way >= self.policy.budgets.in_flight.get() as usize {
-                    self.broken(format!("{attempt_id}: the {}. attempt at once", under_way + 1));
                 }
                 if self.case(mcp_server).is_none_or(|c| c.id != *incident_id) {
                     self.broken(format!("{attempt_id}: of no open incident"));

@@ -473,6 +473,8 @@ impl Hangar {
     pub fn call(&mut self, id: &str) {
         let Some(server) = self.servers.get_mut(id).filter(|_| self.up) else { return };
         let waits = server.backoff_until().is_some_and(|until| wall() < until);
+        // A user's call is as good as a start by the operator.
+        server.stopped &= server.state != State::Cold;
         let crashed = matches!(server.dead, Some((Reason::Crashed, _)));
         let blocked = matches!(server.dead, Some((Reason::CapabilityBlocked, _)));
         match server.state {
@@ -536,6 +538,8 @@ impl Hangar {
             return;
         }
         let server = self.servers.get_mut(id).expect("it is there");
+        // Somebody must have started it for that.
+        server.stopped = false;
         server.failures = failures;
         server.failed_at = (failures > 0).then(wall);
         server.starts_failed += u64::from(failures);
@@ -557,13 +561,14 @@ impl Hangar {
     /// Degraded or initializing, and nothing goes on.
     pub fn stick(&mut self, id: &str, state: State) {
         let now = self.now;
-        let Some(server) = self.servers.get_mut(id).filter(|_| self.up) else { return };
+        let known = |s: &&mut Server| s.gauge.is_some() && s.state != State::Cold;
+        let Some(server) = self.servers.get_mut(id).filter(|_| self.up).filter(known) else { return };
         server.state = state;
         server.stuck = true;
         server.dead = None;
         server.start = None;
         server.saga = None;
-        server.gauge = if state == State::Degraded { Some(state) } else { server.gauge };
+        server.gauge = Some(state);
         server.busy_since = now;
         server.in_rotation = false;
         self.watch();

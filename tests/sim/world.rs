@@ -456,8 +456,8 @@ impl World {
             checkpoints: Arc::new(shared.clone()) as Arc<dyn Checkpoints>,
             metrics: METRICS.with(Arc::clone),
             live: Arc::new(Share::default()),
-            log_file: None,
-            log_source: reads_log.then(|| "hangar.log".into()),
+            log_source: reads_log.then(|| "file hangar.log".into()),
+            log_file: reads_log.then(|| "hangar.log".into()),
             alertmanager: self.plan.asks_alertmanager.then_some((Unasked::Narrow, SignedDuration::from_secs(100))),
             policy,
         };

@@ -13,6 +13,7 @@ use super::super::driver::{Arg, Driver, Link, args, first};
 use super::super::{Cut, Head, LogError, sql};
 use super::read::{head_of, int, number, text, uint};
 use super::{Tables, Writer};
+use crate::crash;
 use crate::policy::{Body, Record};
 
 /// Records cut in one transaction, so that retention never keeps an attempt waiting for long.
@@ -59,14 +60,17 @@ impl<D: Driver> Tables<D> {
         if bodies.is_empty() {
             return Ok(Vec::new());
         }
+        crash::point("append.begin");
         // PostgreSQL's text has no such character.
         let actor = actor.replace('\0', "\u{fffd}");
         let (mut writer, mut connection) = self.writer().await?;
         let result = append(&mut connection, &self.instance, at, &actor, bodies, writer.known.as_ref()).await;
         let records = self.wrote(&mut writer, connection, result)?;
+        crash::point("append.committed");
         if let Some(last) = records.last() {
             self.reached(&mut writer, Head { seq: last.seq, hash: last.hash.clone() });
         }
+        crash::point("append.remembered");
         Ok(records)
     }
 
@@ -77,7 +81,9 @@ impl<D: Driver> Tables<D> {
 
     pub(super) async fn write_checkpoint(&self, key: &str, value: Value) -> Result<(), LogError> {
         let (mut writer, mut connection) = self.writer().await?;
+        crash::point("checkpoint.begin");
         let result = connection.run(sql::CHECKPOINT_SET, args![&self.instance, key, &value.to_string()]).await;
+        crash::point("checkpoint.written");
         self.wrote(&mut writer, connection, result)
     }
 
@@ -160,6 +166,7 @@ async fn append<L: Link>(
         records.push(Record { instance: row.instance, seq, at, actor: row.actor, body, prev_hash: row.prev_hash, hash: row.hash });
     }
     link.run(sql::HEAD_SET, args![instance, int(seq), &prev_hash]).await?;
+    crash::point("append.uncommitted");
     link.run(sql::COMMIT, args![]).await?;
     Ok(records)
 }

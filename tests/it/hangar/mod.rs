@@ -3,7 +3,7 @@
 mod client;
 mod executor;
 mod prometheus;
-mod stub;
+pub mod stub;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -46,7 +46,7 @@ fn settings(stub: &Stub) -> Settings {
     }
 }
 
-fn client(stub: &Stub) -> HangarClient {
+pub fn client(stub: &Stub) -> HangarClient {
     HangarClient::new(settings(stub), Arc::new(Memory::default())).unwrap()
 }
 

@@ -15,8 +15,18 @@ pub struct Request {
     /// `GET /api/mcp_servers/x`
     pub line: String,
     pub key: Option<String>,
+    pub authorization: Option<String>,
     pub body: String,
     pub at: Instant,
+    headers: Vec<String>,
+}
+
+impl Request {
+    /// The first header of this name.
+    pub fn header(&self, name: &str) -> Option<String> {
+        let found = self.headers.iter().filter_map(|l| l.split_once(": ")).find(|(n, _)| n.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.to_owned())
+    }
 }
 
 /// What the stub does with it.
@@ -150,5 +160,12 @@ fn receive(reader: &mut BufReader<&TcpStream>) -> Option<Request> {
     let mut body = vec![0; length];
     reader.read_exact(&mut body).ok()?;
     let line = lines.first()?.trim_end_matches(" HTTP/1.1").to_owned();
-    Some(Request { line, key: header("x-api-key"), body: String::from_utf8(body).ok()?, at: Instant::now() })
+    Some(Request {
+        line,
+        key: header("x-api-key"),
+        authorization: header("authorization"),
+        body: String::from_utf8(body).ok()?,
+        at: Instant::now(),
+        headers: lines,
+    })
 }

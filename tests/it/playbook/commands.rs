@@ -8,6 +8,8 @@ const HELP: &[&[&str]] = &[
     &[],
     &["run"],
     &["check-config"],
+    &["doctor"],
+    &["completions"],
     &["classify"],
     &["ladder"],
     &["recommend"],

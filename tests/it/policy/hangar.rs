@@ -369,7 +369,7 @@ impl Hangar {
             let (blocked, blocked_at, stop_noticed) = (server.blocked, server.blocked_at, server.stop_noticed);
             let undeclared = server.undeclared.clone();
             let stopped = stop_noticed;
-            *server = Server { undeclared, upstream, blocked, starts, group, stopped, stop_noticed, blocked_at, ..Server::new(mode) };
+            *server = Server { upstream, blocked, starts, group, stopped, stop_noticed, blocked_at, undeclared, ..Server::new(mode) };
         }
     }
 

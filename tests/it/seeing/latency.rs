@@ -1,4 +1,7 @@
 //! From SIGKILL to ready, with Hangar's health check at its default of 60 s. Run with nothing beside it (.config/nextest.toml).
+//!
+//! What else the machine does is measured along: a start that a user asks for himself, at the same moments, at a Hangar of
+//! his own. On an idle machine that takes some 0.1 s, and the bound is the half second.
 
 use std::time::{Duration, Instant};
 
@@ -60,6 +63,15 @@ fn measure(Pair { medic, w }: &Pair, id: &str) -> Duration {
     }
 }
 
+/// SIGKILL to ready where a user asks for the start at once, and nobody watches.
+fn by_hand(w: &Unwatched, id: &str) -> Duration {
+    let begun = Instant::now();
+    w.hangar.kill_child(id);
+    let answer = w.hangar.user_start(id);
+    assert!(answer.ok(), "{answer:?}");
+    begun.elapsed()
+}
+
 fn summary(name: &str, mut took: Vec<Duration>) -> Duration {
     took.sort();
     let median = (took[took.len() / 2 - 1] + took[took.len() / 2]) / 2;
@@ -70,16 +82,21 @@ fn summary(name: &str, mut took: Vec<Duration>) -> Duration {
 #[test]
 fn a_killed_server_is_ready_within_half_a_second_by_the_log_and_by_events() {
     let worlds = [("log", pair(true)), ("events", pair(false))];
+    let alone = Unwatched::start(V2_34, |h| h.server("f", "ok", &json!({"health_check_interval_s": 60})));
+    alone.hangar.bring_up(&["f"]);
     rest(4.0);
+    let mut floor = Vec::new();
     let mut took = [Vec::new(), Vec::new()];
     for run in 0..RUNS {
         for ((_, w), took) in worlds.iter().zip(&mut took) {
             took.push(measure(w, SERVERS[run % SERVERS.len()]));
             rest(APART / 2.0);
         }
+        floor.push(by_hand(&alone, "f"));
     }
+    let bound = Duration::from_millis(500).max(3 * summary("by hand", floor));
     let median = worlds.iter().zip(took).map(|((name, _), took)| (*name, summary(name, took))).collect::<Vec<_>>();
     for (name, median) in median {
-        assert!(median < Duration::from_millis(500), "{name}: {median:?}");
+        assert!(median < bound, "{name}: {median:?}, and the bound is {bound:?}");
     }
 }

@@ -4,6 +4,7 @@ pub mod hangar;
 pub mod http;
 pub mod medic;
 pub mod monitoring;
+pub mod pki;
 pub mod postgres;
 pub mod process;
 pub mod proxy;
@@ -11,7 +12,7 @@ pub mod world;
 
 use std::time::{Duration, Instant};
 
-pub use hangar::{Hangar, V2_20, V2_34};
+pub use hangar::{Hangar, V2_19, V2_20, V2_34};
 pub use medic::Medic;
 pub use postgres::Postgres;
 pub use proxy::{Fault, Proxy, Seen};

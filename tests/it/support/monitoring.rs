@@ -29,7 +29,9 @@ fn start(dir: &Path, name: &str, program: &str, port: impl Fn() -> u16, argument
         let mut process = Running::start(Command::new(program).args(arguments(port)), &log);
         let up = poll(Duration::from_secs(30), || {
             let died = process.exited().is_some();
-            (died || http::get(port, "/-/ready", None).ok()).then_some(!died)
+            // To plain HTTP a TLS port answers 400.
+            let answer = http::get(port, "/-/ready", None);
+            (died || answer.ok() || answer.status == 400).then_some(!died)
         });
         if up == Some(true) {
             return (process, port);
@@ -49,12 +51,18 @@ pub struct Alertmanager {
 
 impl Alertmanager {
     pub fn start(dir: &Path, name: &str, webhook_port: u16) -> Self {
+        Self::start_with(dir, name, webhook_port, &json!({}), &json!({}))
+    }
+
+    /// It shows the webhook what `http_config` says, and asks for what `web` (its `--web.config.file`) says.
+    pub fn start_with(dir: &Path, name: &str, webhook_port: u16, http_config: &Value, web: &Value) -> Self {
         let config = json!({
             "route": {"receiver": "medic", "group_by": ["alertname"], "group_wait": "100ms", "group_interval": "1s", "repeat_interval": "2s"},
             "receivers": [{"name": "medic", "webhook_configs": [
-                {"url": format!("http://127.0.0.1:{webhook_port}/api/v1/alertmanager"), "send_resolved": true}
+                {"url": format!("http://127.0.0.1:{webhook_port}/api/v1/alertmanager"), "send_resolved": true, "http_config": http_config}
             ]}],
         });
+        std::fs::write(dir.join(format!("{name}.web.yml")), web.to_string()).unwrap();
         std::fs::write(dir.join(format!("{name}.yml")), config.to_string()).unwrap();
         let mut alertmanager = Self { dir: dir.to_owned(), name: name.to_owned(), process: None, port: 0 };
         alertmanager.run(free_port);
@@ -67,6 +75,7 @@ impl Alertmanager {
             vec![
                 format!("--config.file={}", config.display()),
                 format!("--storage.path={}", storage.display()),
+                format!("--web.config.file={}", self.dir.join(format!("{}.web.yml", self.name)).display()),
                 format!("--web.listen-address=127.0.0.1:{port}"),
                 "--cluster.listen-address=".to_owned(),
             ]
@@ -115,6 +124,12 @@ impl Prometheus {
         Self::with_rules(dir, &[("hangar", targets)], alertmanagers, &[dir.join("rules.yml")])
     }
 
+    /// It asks for what `web` (its `--web.config.file`) says.
+    pub fn asking(dir: &Path, web: &Value) -> Self {
+        std::fs::write(dir.join("prometheus.web.yml"), web.to_string()).unwrap();
+        Self::start(dir, &[free_port()], &[])
+    }
+
     /// The same with jobs and rule files of one's own.
     pub fn with_rules(dir: &Path, jobs: &[(&str, &[u16])], alertmanagers: &[u16], rules: &[PathBuf]) -> Self {
         let addresses = |ports: &[u16]| ports.iter().map(|p| format!("127.0.0.1:{p}")).collect::<Vec<_>>();
@@ -126,10 +141,15 @@ impl Prometheus {
             "scrape_configs": jobs.iter().map(job).collect::<Vec<_>>(),
         });
         std::fs::write(dir.join("prometheus.yml"), config.to_string()).unwrap();
+        let web = dir.join("prometheus.web.yml");
+        if !web.exists() {
+            std::fs::write(&web, "{}").unwrap();
+        }
         let arguments = |port| {
             vec![
                 format!("--config.file={}", dir.join("prometheus.yml").display()),
                 format!("--storage.tsdb.path={}", dir.join("prometheus.data").display()),
+                format!("--web.config.file={}", web.display()),
                 format!("--web.listen-address=127.0.0.1:{port}"),
             ]
         };
