@@ -364,7 +364,9 @@ impl Engine {
             saved: self.still_to_do(&action),
         };
         self.tasks.spawn(async move {
+            crate::crash::point("act.begin");
             let done = Box::new(executor.run(&job).await);
+            crate::crash::point("act.done");
             Brought::Done { action, done }
         });
     }

@@ -77,6 +77,7 @@ fn daemon(args: RunArgs) -> anyhow::Result<u8> {
             return Ok(INVALID);
         }
     };
+    let _armed = hangar_medic::crash::arm();
     telemetry::init(config.log.level, config.log.format)?;
     for warning in &config.warnings {
         tracing::warn!(event = "config_warning", "{warning}");

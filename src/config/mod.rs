@@ -315,3 +315,11 @@ fn near<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str>
     let allowed = |k: &str| if k.starts_with(&word) && word.len() >= 3 { k.len() } else { (k.len() / 3).clamp(1, 3) };
     known.filter(|k| distance(k) <= allowed(k)).min_by_key(|k| distance(k))
 }
+
+/// Entry point for fuzzing: any bytes as a configuration file.
+#[doc(hidden)]
+pub fn fuzz_config(data: &[u8]) {
+    if let Ok(config) = parse(data, &Overrides::default()) {
+        let _ = config.sha256();
+    }
+}

@@ -10,6 +10,7 @@ use super::super::derive::Derived;
 use super::super::{Cut, Head, LogError, files, sql};
 use super::read::{head_of, int, number};
 use super::{Store, Writer};
+use crate::crash;
 use crate::policy::{Body, Record};
 
 /// Records cut in one transaction, so that retention never keeps an attempt waiting for long.
@@ -52,12 +53,15 @@ impl Store {
         if bodies.is_empty() {
             return Ok(Vec::new());
         }
+        crash::point("append.begin");
         let (mut writer, mut connection) = self.writer().await?;
         let result = append(&mut connection, &self.instance, at, actor, bodies).await;
         let records = self.wrote(&mut *writer, connection, result)?;
+        crash::point("append.committed");
         if let Some(last) = records.last() {
             self.remember(&mut writer, &Head { seq: last.seq, hash: last.hash.clone() });
         }
+        crash::point("append.remembered");
         Ok(records)
     }
 
@@ -70,7 +74,9 @@ impl Store {
     pub(super) async fn write_checkpoint(&self, key: &str, value: Value) -> Result<(), LogError> {
         let (mut writer, mut connection) = self.writer().await?;
         let query = sqlx::query(sql::CHECKPOINT_SET).bind(&self.instance).bind(key).bind(value.to_string());
+        crash::point("checkpoint.begin");
         let result = query.execute(&mut connection).await.map(drop);
+        crash::point("checkpoint.written");
         self.wrote(&mut *writer, connection, result)
     }
 
@@ -161,6 +167,7 @@ async fn append(
         records.push(Record { instance: row.instance, seq, at, actor: row.actor, body, prev_hash: row.prev_hash, hash: row.hash });
     }
     sqlx::query(sql::HEAD_SET).bind(instance).bind(int(seq)).bind(prev_hash).execute(&mut *tx).await?;
+    crash::point("append.uncommitted");
     tx.commit().await?;
     Ok(records)
 }

@@ -117,11 +117,11 @@ fn principals(config: &Config) -> Check {
 
 fn executors(config: &Config) -> Check {
     const CHECK: &str = "executors";
-    let missing: Vec<&str> = config.policy.rungs.iter().map(|r| r.action).filter(|a| !a.has_executor()).map(Rung::as_str).collect();
+    let lacks = |rung: Rung| config.policy.why_not(rung).map(|why| format!("{rung}: {why}"));
+    let missing: Vec<String> = config.policy.rungs.iter().filter_map(|r| lacks(r.action)).collect();
     if !missing.is_empty() {
-        let found = format!("this version has no executor for {}", missing.join(", "));
-        return Check::warn(CHECK, found, "take them out of policy.rungs");
+        return Check::warn(CHECK, missing.join("; "), "configure what acts, or take them out of policy.rungs");
     }
     let mode = if config.policy.mode == Mode::Observe { "; mode observe sends nothing" } else { "" };
-    Check::ok(CHECK, format!("every rung that is on acts through Hangar's API alone{mode}"))
+    Check::ok(CHECK, format!("every rung that is on has what it acts with{mode}"))
 }

@@ -109,28 +109,28 @@ fn an_event_is_evidence_until_a_later_one_undoes_it_whatever_order_they_come_in(
     let mut board = Board::new(SignedDuration::from_hours(1));
     board.event(&event(40, What::Dead(Reason::StartFailed)));
     board.server("api", dead_without_block());
-    assert_eq!(told(&reading(&board)), [(Reason::StartFailed, Provenance::of(Source::Events, at(40)))]);
+    assert_eq!(told(&reading(&board), at(3600)), [(Reason::StartFailed, Provenance::of(Source::Events, at(40)))]);
     board.event(&event(30, What::NotDead));
-    assert_eq!(told(&reading(&board)).len(), 1, "an older one says nothing");
+    assert_eq!(told(&reading(&board), at(3600)).len(), 1, "an older one says nothing");
     board.event(&event(45, What::CheckFailed));
     board.server("api", dead_without_block());
-    assert_eq!(told(&reading(&board))[0].1.at, at(40), "the death keeps its time");
+    assert_eq!(told(&reading(&board), at(3600))[0].1.at, at(40), "the death keeps its time");
     board.event(&event(46, What::NotDead));
     board.server("api", dead_without_block());
-    assert_eq!(told(&reading(&board)), []);
+    assert_eq!(told(&reading(&board), at(3600)), []);
     board.event(&event(47, What::Dead(Reason::Crashed)));
     board.events_lost();
     board.server("api", dead_without_block());
-    assert_eq!(told(&reading(&board)), []);
+    assert_eq!(told(&reading(&board), at(3600)), []);
 }
 
 #[test]
 fn evidence_from_before_the_server_worked_is_refused_and_what_is_unknown_disagrees_with_nobody() {
     let said = |reason, seconds| Some((reason, Provenance::of(Source::Events, at(seconds))));
     let old = ServerReading { events: said(Reason::GivenUp, 10), last_healthy: Some(at(12)), ..ServerReading::default() };
-    assert_eq!(told(&old), []);
+    assert_eq!(told(&old, at(3600)), []);
     let fresh = ServerReading { events: said(Reason::GivenUp, 20), ..old.clone() };
-    assert_eq!(told(&fresh).len(), 1);
+    assert_eq!(told(&fresh, at(3600)).len(), 1);
     let of = |reasons: &[Reason]| reasons.iter().map(|r| (*r, Provenance::of(Source::Log, at(0)))).collect::<Vec<_>>();
     assert!(disagree(&of(&[Reason::Crashed, Reason::Unknown, Reason::GivenUp])));
     assert!(!disagree(&of(&[Reason::Crashed, Reason::Unknown, Reason::Crashed])));

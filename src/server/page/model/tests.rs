@@ -39,7 +39,7 @@ fn open_story(n: usize, hold: Option<Hold>) -> Story {
 
 fn overview(status: &StatusView, open: &[Story], closed: &[IncidentView]) -> String {
     let policy = Policy::default();
-    let ladder = ladder_document(|rung| policy.rung(rung).is_some());
+    let ladder = ladder_document(|rung| policy.why_not(rung));
     Index::new(status, &ladder, open, closed, Top::overview(status, at(30), true), at(30)).render().unwrap()
 }
 
