@@ -200,7 +200,7 @@ fn checkout(world: &World, at: &Path) {
     std::fs::write(at.join("tried.json"), tried).unwrap();
     std::fs::create_dir(at.join("bin")).unwrap();
     let wrapper = format!(
-        "#!/bin/sh\ncase \"$1 $2\" in incidents*|'attempts list'*|'attempts export'*|pause*|resume*) exec {BINARY} \"$@\" --medic.url {};; esac\nexec {BINARY} \"$@\"\n",
+        "#!/bin/sh\ncase \"$1 $2\" in incidents*|'attempts list'*|pause*|resume*) exec {BINARY} \"$@\" --medic.url {};; esac\nexec {BINARY} \"$@\"\n",
         world.medic.url()
     );
     std::fs::write(at.join("bin/hangar-medic"), wrapper).unwrap();
