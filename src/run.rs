@@ -78,7 +78,7 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
         closed: counts.closed,
         records,
     });
-    tracing::info!(event = "store_open", path = %store.path().display(), records);
+    tracing::info!(event = "store_open", place = %store.place(), records);
 
     daemon(&mut supervisor, &config, store, metrics, shared).await?;
     supervisor.run(told, GRACE).await?;
