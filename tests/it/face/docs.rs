@@ -146,7 +146,7 @@ fn the_configurations_shown_are_valid() {
             // Secrets that the shown configuration names.
             let here = format!("{}/", dir.path().display());
             let body = body.replace("/etc/hangar-medic/", &here).replace("/run/credentials/hangar-medic.service/", &here);
-            for secret in ["hangar.key", "alice.token"] {
+            for secret in ["hangar.key", "alice.token", "postgres.password"] {
                 std::fs::write(dir.path().join(secret), "0123456789abcdef0123456789abcdef\n").unwrap();
             }
             let path = dir.path().join("shown.yaml");
