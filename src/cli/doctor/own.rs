@@ -44,9 +44,8 @@ async fn store(dir: &Path, instance: &str) -> Check {
     }
     match Store::open_read_only(dir, Some(instance)).await {
         Ok(store) => {
-            let path = store.path().to_owned();
             store.close().await;
-            owned(&path)
+            owned(&dir.join("medic.db"))
         }
         Err(LogError::Missing { .. }) => Check::ok(CHECK, format!("{shown} can be written; the first run makes the store")),
         Err(LogError::Older { .. }) => Check::ok(CHECK, format!("{shown} is of an older version: the next run brings it up to date")),
