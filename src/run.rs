@@ -2,6 +2,7 @@
 
 mod operations;
 mod reload;
+mod store;
 mod views;
 mod watch;
 
@@ -15,7 +16,8 @@ use prometheus::Registry;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use crate::attempt_log::{AttemptLog, Checkpoints, LogError, Store};
+use crate::attempt_log::fleet::FleetLock;
+use crate::attempt_log::{AttemptLog, Checkpoints, Log, LogError};
 use crate::cli::assess::break_glass_authorised;
 use crate::clock;
 use crate::config::Config;
@@ -35,6 +37,7 @@ use crate::server::{self, Principals, Shared};
 use crate::supervise::{GRACE, Supervisor};
 use operations::ThroughEngine;
 pub use reload::Origin;
+use store::Opened;
 use views::DaemonViews;
 
 /// Signals on their way to the engine at once; then their sources wait.
@@ -66,12 +69,10 @@ pub async fn run(mut config: Config, origin: Origin) -> anyhow::Result<()> {
     let told = terminated().context("signals cannot be heard")?;
     tokio::pin!(told);
     let opened = tokio::select! {
-        opened = Store::open(&config.storage.path, &config.hangar.instance) => opened,
+        opened = store::open(&config, &shared) => opened,
         () = &mut told => return Ok(()),
     };
-    let store = Arc::new(opened?);
-    let counts = store.counts().await?;
-    let records = store.head().await?.map_or(0, |head| head.seq);
+    let Opened { store, fleet, place, counts, records } = opened?;
     metrics.seed(&Seed {
         attempts: counts.settled,
         recoveries: counts.recoveries,
@@ -79,9 +80,9 @@ pub async fn run(mut config: Config, origin: Origin) -> anyhow::Result<()> {
         closed: counts.closed,
         records,
     });
-    tracing::info!(event = "store_open", place = %store.place(), records);
+    tracing::info!(event = "store_open", %place, records);
 
-    daemon(&mut supervisor, config, store, metrics, shared, (origin, hangup)).await?;
+    daemon(&mut supervisor, config, (store, fleet), metrics, shared, (origin, hangup)).await?;
     supervisor.run(told, GRACE).await?;
     tracing::info!(event = "stopped");
     Ok(())
@@ -90,7 +91,7 @@ pub async fn run(mut config: Config, origin: Origin) -> anyhow::Result<()> {
 async fn daemon(
     supervisor: &mut Supervisor,
     config: Config,
-    store: Arc<Store>,
+    (store, fleet): (Arc<dyn Log>, Arc<dyn FleetLock>),
     metrics: Arc<Metrics>,
     shared: Arc<Shared>,
     (origin, hangup): (Origin, tokio::signal::unix::Signal),
@@ -110,7 +111,7 @@ async fn daemon(
     let callbacks = Arc::new(Callbacks::default());
     shared.set_callbacks(Arc::clone(&callbacks));
     let executor = Executor::new(Arc::clone(&client), config.policy.budgets.starts_per_second);
-    let executor = Arc::new(executor.with_broad(broad(&config, &callbacks, events_gate.clone())));
+    let executor = Arc::new(executor.with_broad(broad(&config, fleet, &callbacks, events_gate.clone())));
     let (signals, heard) = mpsc::channel(SIGNALS_MAX);
     let (wake, live) = (Arc::new(Notify::new()), Arc::new(Share::default()));
     let parts = Parts {
@@ -153,7 +154,7 @@ async fn daemon(
 }
 
 /// What rungs 3 and 6 to 10 act with.
-fn broad(config: &Config, callbacks: &Arc<Callbacks>, events: events::Gate) -> Broad {
+fn broad(config: &Config, lock: Arc<dyn FleetLock>, callbacks: &Arc<Callbacks>, events: events::Gate) -> Broad {
     let platform = &config.platform;
     let of = |action: Rung| move |executor| carrier(executor, action, callbacks);
     Broad {
@@ -164,8 +165,8 @@ fn broad(config: &Config, callbacks: &Arc<Callbacks>, events: events::Gate) -> B
         config_file: config.hangar.config_file.clone(),
         log_file: config.hangar.log_file.clone(),
         restart_within: unsigned(platform.restart_within),
+        lock,
         events,
-        ..Broad::default()
     }
 }
 
@@ -345,7 +346,7 @@ async fn watch_prometheus(
 }
 
 async fn retain(
-    store: Arc<Store>,
+    store: Arc<dyn Log>,
     retention: tokio::sync::watch::Receiver<SignedDuration>,
     signals: mpsc::Sender<Signal>,
     stop: CancellationToken,
@@ -369,15 +370,15 @@ async fn retain(
 }
 
 /// What is remembered of refused credentials, in the store.
-struct Memory(Arc<Store>);
+struct Memory(Arc<dyn Log>);
 
 impl AuthMemory for Memory {
     fn get<'a>(&'a self, key: &'a str) -> futures_util::future::BoxFuture<'a, Result<Option<serde_json::Value>, MemoryError>> {
-        Box::pin(async move { Checkpoints::get(&*self.0, key).await.map_err(forgotten) })
+        Box::pin(async move { self.0.get(key).await.map_err(forgotten) })
     }
 
     fn put<'a>(&'a self, key: &'a str, value: serde_json::Value) -> futures_util::future::BoxFuture<'a, Result<(), MemoryError>> {
-        Box::pin(async move { Checkpoints::put(&*self.0, key, value).await.map_err(forgotten) })
+        Box::pin(async move { self.0.put(key, value).await.map_err(forgotten) })
     }
 }
 

@@ -25,6 +25,7 @@ mod log;
 mod page;
 mod playbook;
 mod policy;
+mod replicas;
 mod seeing;
 mod server;
 mod support;

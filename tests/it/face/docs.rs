@@ -146,7 +146,7 @@ fn the_configurations_shown_are_valid() {
             // Secrets that the shown configuration names.
             let here = format!("{}/", dir.path().display());
             let body = body.replace("/etc/hangar-medic/", &here).replace("/run/credentials/hangar-medic.service/", &here);
-            for secret in ["hangar.key", "alice.token"] {
+            for secret in ["hangar.key", "alice.token", "postgres.password"] {
                 std::fs::write(dir.path().join(secret), "0123456789abcdef0123456789abcdef\n").unwrap();
             }
             let path = dir.path().join("shown.yaml");
@@ -200,7 +200,7 @@ fn checkout(world: &World, at: &Path) {
     std::fs::write(at.join("tried.json"), tried).unwrap();
     std::fs::create_dir(at.join("bin")).unwrap();
     let wrapper = format!(
-        "#!/bin/sh\ncase \"$1 $2\" in incidents*|'attempts list'*|'attempts export'*|pause*|resume*) exec {BINARY} \"$@\" --medic.url {};; esac\nexec {BINARY} \"$@\"\n",
+        "#!/bin/sh\ncase \"$1 $2\" in incidents*|'attempts list'*|pause*|resume*) exec {BINARY} \"$@\" --medic.url {};; esac\nexec {BINARY} \"$@\"\n",
         world.medic.url()
     );
     std::fs::write(at.join("bin/hangar-medic"), wrapper).unwrap();
