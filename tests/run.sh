@@ -70,4 +70,5 @@ fi
 
 cargo fmt --check || fail "the code is not formatted: run cargo fmt"
 cargo clippy --all-targets -- -D warnings
+tests/deny.sh
 cargo nextest run --no-tests=fail "$@"
