@@ -158,7 +158,7 @@ impl Hook {
                 return Carried::Refused(format!("the hook was never reached: {}", chain(&e.without_url())));
             }
             // It may be at work: only a callback can tell.
-            Err(e) => return self.called_back(result, &chain(&e.without_url())).await,
+            Err(e) => return called_back(result, &chain(&e.without_url())).await,
         };
         let status = response.status();
         let answer = http::body(response, ANSWER_MAX).await.ok().and_then(|body| serde_json::from_slice::<Answer>(&body).ok());
@@ -167,17 +167,17 @@ impl Hook {
                 Some(url) => self.polled(client, &url, result).await,
                 None => Carried::Unknown("the hook named a status URL of another origin; it was not asked".to_owned()),
             },
-            (StatusCode::ACCEPTED, _) => self.called_back(result, "it said 202").await,
+            (StatusCode::ACCEPTED, _) => called_back(result, "it said 202").await,
             (status, Some(answer)) if status.is_success() => {
                 answer.carried().unwrap_or_else(|| Carried::Unknown("the hook answered without a result".to_owned()))
             }
             (status, _) if status.is_success() => Carried::Unknown("the hook's answer cannot be read".to_owned()),
-            (StatusCode::REQUEST_TIMEOUT, _) => self.called_back(result, "it said 408").await,
+            (StatusCode::REQUEST_TIMEOUT, _) => called_back(result, "it said 408").await,
             (status, answer) if status.is_client_error() || status.is_redirection() => {
                 let detail = answer.and_then(|a| a.detail).unwrap_or_default();
                 Carried::Refused(format!("the hook refused: HTTP {} {}", status.as_u16(), clean_to(&detail, DETAIL_MAX)))
             }
-            (status, _) => self.called_back(result, &format!("it said {}", status.as_u16())).await,
+            (status, _) => called_back(result, &format!("it said {}", status.as_u16())).await,
         }
     }
 
@@ -221,12 +221,12 @@ impl Hook {
             }
         }
     }
+}
 
-    async fn called_back(&self, result: oneshot::Receiver<Carried>, why: &str) -> Carried {
-        match result.await {
-            Ok(carried) => carried,
-            Err(_) => Carried::Unknown(format!("no result from the hook ({why})")),
-        }
+async fn called_back(result: oneshot::Receiver<Carried>, why: &str) -> Carried {
+    match result.await {
+        Ok(carried) => carried,
+        Err(_) => Carried::Unknown(format!("no result from the hook ({why})")),
     }
 }
 

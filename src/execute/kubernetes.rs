@@ -67,17 +67,15 @@ impl CarryOut for Kubernetes {
 /// Whether a fault proves that nothing was changed.
 fn refused(what: &str, error: &kube::Error) -> Carried {
     let text = format!("{what}: {}", told(error));
-    match error {
-        kube::Error::Api(status) if (400..500).contains(&status.code) => Carried::Refused(text),
-        _ => Carried::Unknown(text),
-    }
+    let by_server = code(error).is_some_and(|code| (400..500).contains(&code));
+    if by_server { Carried::Refused(text) } else { Carried::Unknown(text) }
 }
 
 fn told(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => clean(&format!("{} {}: {}", status.code, status.reason, status.message)),
-        error => chain(error),
+    if let kube::Error::Api(status) = error {
+        return clean(&format!("{} {}: {}", status.code, status.reason, status.message));
     }
+    chain(error)
 }
 
 fn code(error: &kube::Error) -> Option<u16> {
@@ -185,7 +183,7 @@ impl Kubernetes {
         }
         let mut deleted = 0;
         for pod in &listed.items {
-            match self.delete(&pods, pod).await {
+            match delete(&pods, pod).await {
                 Ok(true) => deleted += 1,
                 Ok(false) => {}
                 Err(e) if deleted == 0 => return refused("deleting a pod", &e),
@@ -215,27 +213,27 @@ impl Kubernetes {
             }
         }
     }
+}
 
-    /// True if it was deleted; false if it was gone or another one already.
-    async fn delete(&self, pods: &Api<Pod>, pod: &Pod) -> Result<bool, kube::Error> {
-        let name = pod.metadata.name.as_deref().unwrap_or_default();
-        let mut version = pod.metadata.resource_version.clone();
-        for _ in 0..=CONFLICTS_MAX {
-            let preconditions = Preconditions { uid: pod.metadata.uid.clone(), resource_version: version.clone() };
-            let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-            match pods.delete(name, &params).await {
-                Ok(_) => return Ok(true),
-                Err(e) if code(&e) == Some(404) => return Ok(false),
-                Err(e) if code(&e) == Some(409) => match pods.get_opt(name).await? {
-                    // Its status moved on: the same pod is deleted as it is now.
-                    Some(now) if now.metadata.uid == pod.metadata.uid => version = now.metadata.resource_version,
-                    Some(_) | None => return Ok(false),
-                },
-                Err(e) => return Err(e),
-            }
+/// True if it was deleted; false if it was gone or another one already.
+async fn delete(pods: &Api<Pod>, pod: &Pod) -> Result<bool, kube::Error> {
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let mut version = pod.metadata.resource_version.clone();
+    for _ in 0..=CONFLICTS_MAX {
+        let preconditions = Preconditions { uid: pod.metadata.uid.clone(), resource_version: version.clone() };
+        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        match pods.delete(name, &params).await {
+            Ok(_) => return Ok(true),
+            Err(e) if code(&e) == Some(404) => return Ok(false),
+            Err(e) if code(&e) == Some(409) => match pods.get_opt(name).await? {
+                // Its status moved on: the same pod is deleted as it is now.
+                Some(now) if now.metadata.uid == pod.metadata.uid => version = now.metadata.resource_version,
+                Some(_) | None => return Ok(false),
+            },
+            Err(e) => return Err(e),
         }
-        Ok(false)
     }
+    Ok(false)
 }
 
 fn selector(labels: &BTreeMap<String, String>) -> String {

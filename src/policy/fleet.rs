@@ -187,25 +187,28 @@ pub fn shutdowns_are_ours(history: &History, incident: &Incident, hangar: &Hanga
 #[must_use]
 pub fn second(policy: &Policy, hangar: &HangarReading, attempt: &Attempt, now: Timestamp) -> Second {
     let begun = attempt.seconds.len();
-    match attempt.action {
-        Rung::RoleRuntimeRestart if attempt.half_done_at.is_none() || begun > 0 => {
-            Second::Over("the medic ended before it heard an answer", None)
-        }
-        Rung::RoleRuntimeRestart => Second::Due("its upstream was restarted, the start is due"),
-        Rung::ConnectorRestart => put_back(attempt, now),
-        _ if begun >= SECOND_MAX => Second::Over("its servers could not be brought back in three tries", Some(Outcome::Failed)),
-        _ if attempt.seconds.last().is_some_and(|process| *process != hangar.process_start) => {
-            Second::Over("Hangar restarted again while its servers were brought back", Some(Outcome::Failed))
-        }
-        Rung::ConfigurationReload => Second::Due("the configuration was reloaded: what was dead is started"),
-        _ if attempt.half_done_at.is_some() || (hangar.process_start.is_some() && !attempt.made_in(hangar.process_start)) => {
-            Second::Due("Hangar is up again: its servers are brought back")
-        }
-        _ => {
-            let until = after(attempt.started_at, policy.platform.restart_within);
-            if now < until { Second::Wait(Some(until)) } else { Second::Over("Hangar was not restarted in time", Some(Outcome::Timeout)) }
-        }
+    if attempt.action == Rung::RoleRuntimeRestart {
+        let due = attempt.half_done_at.is_some() && begun == 0;
+        let over = Second::Over("the medic ended before it heard an answer", None);
+        return if due { Second::Due("its upstream was restarted, the start is due") } else { over };
     }
+    if attempt.action == Rung::ConnectorRestart {
+        return put_back(attempt, now);
+    }
+    if begun >= SECOND_MAX {
+        return Second::Over("its servers could not be brought back in three tries", Some(Outcome::Failed));
+    }
+    if attempt.seconds.last().is_some_and(|process| *process != hangar.process_start) {
+        return Second::Over("Hangar restarted again while its servers were brought back", Some(Outcome::Failed));
+    }
+    if attempt.action == Rung::ConfigurationReload {
+        return Second::Due("the configuration was reloaded: what was dead is started");
+    }
+    if attempt.half_done_at.is_some() || (hangar.process_start.is_some() && !attempt.made_in(hangar.process_start)) {
+        return Second::Due("Hangar is up again: its servers are brought back");
+    }
+    let until = after(attempt.started_at, policy.platform.restart_within);
+    if now < until { Second::Wait(Some(until)) } else { Second::Over("Hangar was not restarted in time", Some(Outcome::Timeout)) }
 }
 
 /// Tried again and again, ever more slowly: while it is out the server does not exist.

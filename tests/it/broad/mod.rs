@@ -7,5 +7,6 @@ mod kubernetes;
 mod refusals;
 mod reload;
 mod restart;
+mod runtime;
 mod systemd;
 mod verdicts;

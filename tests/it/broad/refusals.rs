@@ -173,6 +173,19 @@ fn each_brake_holds_each_rank_by_its_name() {
 }
 
 #[test]
+fn a_blocked_member_holds_its_group_until_a_person_has_looked() {
+    let mut world = World::new(Rung::RoleRuntimeRestart);
+    world.dies("m2", 59);
+    for id in ["api", "m2"] {
+        world.history.open.get_mut(id).unwrap().group = Some("grp".to_owned());
+    }
+    assert!(acts(&world.plan()).contains(&Rung::RoleRuntimeRestart));
+    world.history.open.get_mut("m2").unwrap().reason = Reason::CapabilityBlocked;
+    let plan = world.settled_plan();
+    assert_eq!((acts(&plan).contains(&Rung::RoleRuntimeRestart), plan.standings["api"].hold), (false, Some(Hold::ApprovalNeeded)));
+}
+
+#[test]
 fn in_a_storm_nothing_that_touches_every_server_is_done() {
     let storm = |w: &mut World| {
         for n in 0..5 {

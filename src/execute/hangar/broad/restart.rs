@@ -19,7 +19,7 @@ const LOCK: &str = "hangar";
 const BRING_BACK_MAX: SignedDuration = SignedDuration::from_mins(10);
 /// A lock that cannot be asked for is asked for again after this.
 const LOCK_RETRY: SignedDuration = SignedDuration::from_secs(30);
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Tells the process that was to be restarted from its successor.
 #[derive(Clone, Copy)]
@@ -150,7 +150,7 @@ impl Executor {
             // Nothing was sent: it is begun again, a few times.
             Err(error) => return Done { half: true, ..refused(&error) },
         };
-        let after = self.hangar.list().await.map(|list| named(list.servers.keys())).unwrap_or(Value::Null);
+        let after = self.hangar.list().await.map_or(Value::Null, |list| named(list.servers.keys()));
         let detail = format!("{} servers started, {} could not be started", started.len(), failed.len());
         let mut done = Done::new(Receipt::Accepted, None, detail);
         done.evidence.insert("servers_after".to_owned(), after);
