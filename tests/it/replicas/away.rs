@@ -24,9 +24,7 @@ fn a_stopped_server_means_no_action_and_no_crash_and_then_the_work_goes_on() {
     let mark = w.proxy.mark();
     w.hangar.set_mode("web", "exit");
     w.hangar.user_start("web");
-    w.wait("it says why nothing happens", 30, |w| {
-        http::sum(&w.medic.metrics(), "hangar_medic_holds", "hold=\"log_unwritable\"") >= 1.0
-    });
+    w.wait("it says why nothing happens", 30, |w| http::sum(&w.medic.metrics(), "hangar_medic_holds", "hold=\"log_unwritable\"") >= 1.0);
     w.wait("it is not ready, and well", 20, |w| {
         http::get(w.medic.port(), "/-/ready", None).status == 503 && http::get(w.medic.port(), "/-/healthy", None).ok()
     });
@@ -38,7 +36,7 @@ fn a_stopped_server_means_no_action_and_no_crash_and_then_the_work_goes_on() {
         w.wait(&format!("{id} is brought back"), 60, |w| w.hangar.state(id) == "ready" && w.medic.incident(id)["phase"] == "closed");
     }
     w.wait("it is ready again", 20, |w| http::get(w.medic.port(), "/-/ready", None).ok());
-    w.must("it was never started anew", w.medic.log_lines("store_open") == 1);
+    w.must("it was never started anew", w.medic.log().matches("store_open").count() == 1);
 }
 
 #[test]
@@ -60,5 +58,5 @@ fn a_medic_that_starts_without_its_server_stays_up_and_waits_for_it() {
         (w.hangar.state("api") == "ready" && medic.incident("api")["how"] == "recovered").then_some(())
     });
     assert!(back.is_some(), "{}", medic.report());
-    assert!(medic.terminate().is_some_and(|status| status.success()), "{}", medic.report());
+    assert!(medic.sigterm().is_some_and(|status| status.success()), "{}", medic.report());
 }
