@@ -181,7 +181,7 @@ impl From<OverrideArgs> for Overrides {
     or names every fault on stderr as `FILE: path: text` and exits 1.")]
 pub struct CheckConfigArgs {
     /// The file to judge
-    #[arg(value_name = "FILE", required_unless_present_any = ["schema", "example"])]
+    #[arg(value_name = "FILE", required_unless_present_any = ["schema", "example", "reference"])]
     pub file: Option<PathBuf>,
     /// Print the JSON Schema of the file instead
     #[arg(long = "schema", conflicts_with = "file")]
@@ -189,6 +189,9 @@ pub struct CheckConfigArgs {
     /// Print a file to start from instead: every setting with its default, unit, bounds and reason
     #[arg(long = "example", conflicts_with_all = ["file", "schema"])]
     pub example: bool,
+    /// Print every setting as a Markdown page instead
+    #[arg(long = "reference", conflicts_with_all = ["file", "schema", "example"])]
+    pub reference: bool,
     #[command(flatten)]
     pub format: FormatArgs,
     #[command(flatten, next_help_heading = "Judge as `run` would with")]

@@ -63,6 +63,7 @@ impl<D: Driver> Tables<D> {
         crash::point("append.begin");
         // PostgreSQL's text has no such character.
         let actor = actor.replace('\0', "\u{fffd}");
+        crash::point("append.begin");
         let (mut writer, mut connection) = self.writer().await?;
         let result = append(&mut connection, &self.instance, at, &actor, bodies, writer.known.as_ref()).await;
         let records = self.wrote(&mut writer, connection, result)?;

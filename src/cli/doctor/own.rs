@@ -1,4 +1,4 @@
-//! What is ours: the configuration, the store, the address that we listen on, who may ask, and the executors.
+//! What is ours: the configuration, the store, the address that we listen on, and who may ask.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -10,7 +10,6 @@ use super::Check;
 use crate::attempt_log::{LogError, Shared, Store};
 use crate::config::Config;
 use crate::hangar::fault::chain;
-use crate::policy::{Mode, Rung};
 use crate::server::{self, ServerError};
 
 /// A valid configuration, with its doubts.
@@ -30,7 +29,6 @@ pub(super) async fn examine(config: &Config, checks: &mut Vec<Check>) {
     });
     checks.push(listen(config).await);
     checks.push(principals(config));
-    checks.push(executors(config));
 }
 
 /// Whether the daemon could write its store. Never makes one: it would then belong to whoever ran this.
@@ -127,15 +125,4 @@ fn principals(config: &Config) -> Check {
         );
     }
     Check::ok(CHECK, names.join(", "))
-}
-
-fn executors(config: &Config) -> Check {
-    const CHECK: &str = "executors";
-    let lacks = |rung: Rung| config.policy.why_not(rung).map(|why| format!("{rung}: {why}"));
-    let missing: Vec<String> = config.policy.rungs.iter().filter_map(|r| lacks(r.action)).collect();
-    if !missing.is_empty() {
-        return Check::warn(CHECK, missing.join("; "), "configure what acts, or take them out of policy.rungs");
-    }
-    let mode = if config.policy.mode == Mode::Observe { "; mode observe sends nothing" } else { "" };
-    Check::ok(CHECK, format!("every rung that is on has what it acts with{mode}"))
 }
