@@ -30,6 +30,9 @@ debian() {
 command -v prometheus >/dev/null && command -v prometheus-alertmanager >/dev/null || debian prometheus prometheus-alertmanager
 # A supervisor and a message bus; each test runs its own, in a directory of its own.
 command -v runsv >/dev/null && command -v dbus-daemon >/dev/null || debian runit dbus-daemon
+# PostgreSQL, which several replicas share; each test starts its own, as the package's user where it runs as root.
+ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || debian postgresql
+need setpriv "install util-linux; PostgreSQL does not run as root"
 # Judges the compose file; no container is started.
 command -v docker-compose >/dev/null || debian docker-compose
 # The browser that looks at the status page, and what drives it.
@@ -51,6 +54,10 @@ done
 for version in 2.34.4 2.20.0 2.19.1; do
   hangar_venv "$version" >/dev/null
 done
+# What a Hangar on PostgreSQL needs besides.
+has_package "$VENVS/mcp-hangar-2.34.4" psycopg2-binary 2.9.13 ||
+  "$VENVS/mcp-hangar-2.34.4/bin/python" -m pip install --quiet --disable-pip-version-check psycopg2-binary==2.9.13 >&2 ||
+  fail "cannot install psycopg2-binary: is the package index reachable?"
 # The MCP client that talks to `hangar-medic mcp`.
 package_venv mcp 2.3.0 >/dev/null
 mkdir -p "$VENVS"
