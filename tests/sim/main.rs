@@ -14,6 +14,7 @@
 
 mod check;
 mod edges;
+mod found;
 mod hangar;
 mod mutants;
 mod rng;
