@@ -4,6 +4,7 @@
 //! that Hangar refuses, and none where two were refused before.
 
 mod alertmanager;
+mod executors;
 mod hangar;
 mod log;
 mod own;
@@ -131,6 +132,7 @@ async fn examine(config: &Config) -> Vec<Check> {
     prometheus::examine(config, &seen, &mut checks).await;
     alertmanager::examine(config, &mut checks).await;
     own::examine(config, &mut checks).await;
+    executors::examine(config, &mut checks).await;
     checks
 }
 

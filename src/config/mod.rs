@@ -6,10 +6,12 @@ mod access;
 mod log;
 mod place;
 mod platform;
+mod postgres;
 #[cfg(test)]
 mod properties;
 mod raw;
 mod read;
+mod reference;
 mod render;
 mod secret;
 mod settings;
@@ -35,6 +37,8 @@ use crate::policy::{Mode, Policy, Unasked};
 pub use access::{Events, HttpAccess, WebTls};
 pub use log::{LogFormat, LogLevel};
 pub use platform::{Executor, Platform};
+pub use postgres::{Postgres, PostgresError};
+pub use reference::reference;
 pub use render::{Effective, effective, example, render, schema};
 pub use secret::{Secret, SecretError, SecretFile};
 pub use value::{parse_duration, show_duration};
@@ -168,14 +172,15 @@ impl Default for Alertmanager {
 /// Where the attempt log is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Storage {
-    /// Directory; the store is `medic.db` in it.
+    /// Directory; the store is `medic.db` in it, unless it is on a server.
     pub path: PathBuf,
+    pub postgres: Postgres,
     pub retention: SignedDuration,
 }
 
 impl Default for Storage {
     fn default() -> Self {
-        Self { path: PathBuf::from("./data"), retention: SignedDuration::from_hours(400 * 24) }
+        Self { path: PathBuf::from("./data"), postgres: Postgres::default(), retention: SignedDuration::from_hours(400 * 24) }
     }
 }
 

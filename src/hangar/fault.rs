@@ -86,7 +86,7 @@ impl Fault {
             Self::Lost { .. } => "Hangar hangs, or a firewall drops the packets; try curl on that address from this machine",
             Self::Auth(fault) => fault.advice(has_key),
             Self::Forbidden { .. } => "give the key's role the missing permission; `hangar-medic doctor` names it",
-            Self::BadAnswer { .. } | Self::NotFound { .. } => {
+            Self::BadAnswer { .. } | Self::NotFound { .. } | Self::Api { status: 404 | 405, .. } => {
                 "what answers there is not Hangar: is the port right, and is the base path of a proxy part of hangar.url?"
             }
             Self::RateLimited { .. } => {

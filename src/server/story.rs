@@ -136,10 +136,11 @@ fn now(i: &IncidentView) -> Option<Event> {
 /// Where an open incident stands, in whole sentences.
 #[must_use]
 pub fn standing(i: &IncidentView) -> String {
-    let why = i.why.as_deref();
+    let why = i.why.as_deref().filter(|why| !why.is_empty());
+    let why = why.map_or_else(String::new, |why| format!(" In detail: {}.", why.trim_end_matches('.')));
     match i.hold {
-        Some(hold) => format!("{}. {}", with_why(hold.sentence(), why).trim_end_matches('.'), hold.advice()),
-        None => format!("{}.", with_why(i.phase.sentence(), why).trim_end_matches('.')),
+        Some(hold) => format!("{}{why} {}", hold.sentence(), hold.advice()),
+        None => format!("{}{why}", i.phase.sentence()),
     }
 }
 

@@ -33,9 +33,12 @@ async function look({ name, url }) {
     // The pages need no script; axe does, so the page's own policy is bypassed for it.
     const context = await browser.newContext({ ...options, bypassCSP: true });
     const page = await context.newPage();
-    page.on("console", (m) => m.type() === "error" && !m.text().includes("favicon") && found.problems.push(`${way}: ${m.text()}`));
+    const said = [];
+    page.on("console", (m) => m.type() === "error" && said.push(`${way}: ${m.text()}`));
     page.on("pageerror", (e) => found.problems.push(`${way}: ${e}`));
     const answer = await page.goto(url, { waitUntil: "load" });
+    // That the page itself is missing is what such a step looks at.
+    found.problems.push(...(answer.status() === 404 ? said.filter((s) => !s.includes("404")) : said));
     if (answer.status() >= 500) found.problems.push(`${way}: HTTP ${answer.status()}`);
     await page.screenshot({ path: join(dir, `${name}-${way}.png`), fullPage: true });
     const wide = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);

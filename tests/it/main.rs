@@ -10,6 +10,7 @@
 )]
 
 mod attempt_log;
+mod broad;
 mod config;
 mod crash;
 mod doctor;
@@ -23,6 +24,7 @@ mod log;
 mod page;
 mod playbook;
 mod policy;
+mod replicas;
 mod seeing;
 mod server;
 mod support;

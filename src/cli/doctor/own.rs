@@ -1,4 +1,4 @@
-//! What is ours: the configuration, the store, the address that we listen on, who may ask, and the executors.
+//! What is ours: the configuration, the store, the address that we listen on, and who may ask.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -7,10 +7,9 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::Check;
-use crate::attempt_log::{LogError, Store};
+use crate::attempt_log::{LogError, Shared, Store};
 use crate::config::Config;
 use crate::hangar::fault::chain;
-use crate::policy::{Mode, Rung};
 use crate::server::{self, ServerError};
 
 /// A valid configuration, with its doubts.
@@ -23,10 +22,13 @@ pub(super) fn configuration(config: &Config) -> Check {
 }
 
 pub(super) async fn examine(config: &Config, checks: &mut Vec<Check>) {
-    checks.push(store(&config.storage.path, &config.hangar.instance).await);
+    checks.push(if config.storage.postgres.is_set() {
+        store_on_server(config).await
+    } else {
+        store(&config.storage.path, &config.hangar.instance).await
+    });
     checks.push(listen(config).await);
     checks.push(principals(config));
-    checks.push(executors(config));
 }
 
 /// Whether the daemon could write its store. Never makes one: it would then belong to whoever ran this.
@@ -46,13 +48,23 @@ async fn store(dir: &Path, instance: &str) -> Check {
     }
     match Store::open_read_only(dir, Some(instance)).await {
         Ok(store) => {
-            let path = store.path().to_owned();
             store.close().await;
-            owned(&path)
+            owned(&dir.join("medic.db"))
         }
         Err(LogError::Missing { .. }) => Check::ok(CHECK, format!("{shown} can be written; the first run makes the store")),
         Err(LogError::Older { .. }) => Check::ok(CHECK, format!("{shown} is of an older version: the next run brings it up to date")),
         Err(error) => Check::fail(CHECK, chain(&error), "do what it says; `hangar-medic attempts verify` tells more"),
+    }
+}
+
+/// Whether the server lets us in. Whether it lets us write shows when the daemon starts: nothing is made here.
+async fn store_on_server(config: &Config) -> Check {
+    const CHECK: &str = "store";
+    match Shared::open_read_only(&config.storage.postgres, Some(&config.hangar.instance)).await {
+        Ok(store) => Check::ok(CHECK, format!("{} can be read", store.place())),
+        Err(LogError::Missing { place }) => Check::ok(CHECK, format!("{place} answers; the first run makes the tables")),
+        Err(LogError::Older { place }) => Check::ok(CHECK, format!("{place} is of an older version: the next run brings it up to date")),
+        Err(error) => Check::fail(CHECK, chain(&error), "see storage.postgres; while it cannot be written nothing acts"),
     }
 }
 
@@ -113,15 +125,4 @@ fn principals(config: &Config) -> Check {
         );
     }
     Check::ok(CHECK, names.join(", "))
-}
-
-fn executors(config: &Config) -> Check {
-    const CHECK: &str = "executors";
-    let lacks = |rung: Rung| config.policy.why_not(rung).map(|why| format!("{rung}: {why}"));
-    let missing: Vec<String> = config.policy.rungs.iter().filter_map(|r| lacks(r.action)).collect();
-    if !missing.is_empty() {
-        return Check::warn(CHECK, missing.join("; "), "configure what acts, or take them out of policy.rungs");
-    }
-    let mode = if config.policy.mode == Mode::Observe { "; mode observe sends nothing" } else { "" };
-    Check::ok(CHECK, format!("every rung that is on has what it acts with{mode}"))
 }
