@@ -3,7 +3,8 @@
 use hangar_medic::policy::{Policy, Reason, State, StopReason};
 
 use super::hangar::Upstream;
-use super::world::{Blow, End, Plan, live};
+use super::plan::{Blow, Plan};
+use super::world::{End, live};
 
 const MINUTE: i64 = 60_000;
 
