@@ -14,8 +14,10 @@
 
 mod check;
 mod edges;
+mod found;
 mod hangar;
 mod mutants;
+mod plan;
 mod rng;
 mod time;
 mod world;
@@ -24,7 +26,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 use mutants::Mutant;
-use world::{Plan, live};
+use plan::Plan;
+use world::live;
 
 /// Worlds of one run of the suite, in all shards together.
 const WORLDS: u64 = 1000;
