@@ -117,6 +117,11 @@ pub trait AttemptLog: Send + Sync {
     fn head(&self) -> BoxFuture<'_, Result<Option<Head>, LogError>>;
 }
 
+/// A whole store.
+pub trait Log: AttemptLog + Checkpoints {}
+
+impl<T: AttemptLog + Checkpoints> Log for T {}
+
 /// Small values that are replaced in place, outside the chain, durable when `put` returns.
 pub trait Checkpoints: Send + Sync {
     fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Value>, LogError>>;

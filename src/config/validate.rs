@@ -40,7 +40,7 @@ impl Raw {
         });
         let hangar = checks.hangar(&self);
         let platform = checks.platform(std::mem::take(&mut self.platform));
-        self.policy.platform = platform.deciding(self.hangar.config_file.is_some(), self.hangar.instances);
+        self.policy.platform = platform.deciding(self.hangar.config_file.is_some(), self.hangar.instances, self.storage.postgres.is_set());
         checks.times(&self);
         checks.paths(&self);
         if !self.web.listen_address.ip().is_loopback() && !self.web.unsafe_no_auth {

@@ -3,6 +3,7 @@
 mod homes;
 mod refusals;
 mod retention;
+mod server;
 mod start;
 mod tampering;
 

@@ -24,6 +24,7 @@ mod log;
 mod page;
 mod playbook;
 mod policy;
+mod replicas;
 mod seeing;
 mod server;
 mod support;

@@ -3,6 +3,7 @@
 //! A session holds the advisory lock of its instance's chain for as long as it may write, so a pooler in between must give
 //! each client a session of its own. Everything is bounded in time: a server that hangs is one that is not there.
 
+mod fleet;
 mod open;
 
 use std::time::Duration;

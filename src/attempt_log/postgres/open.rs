@@ -6,10 +6,9 @@ use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
 use sqlx::{ConnectOptions, Connection};
 
 use super::super::LogError;
-use super::super::driver::{Link, all, args, first};
+use super::super::driver::{Link, args, first};
 use super::super::error::Place;
 use super::super::migrate::{self, NEWEST};
-use super::super::sql;
 use super::super::tables::end;
 use super::super::tables::read::{number, text};
 use super::{CONNECT_MAX, STATEMENT_MAX, Server, Shared, too_slow};
@@ -57,13 +56,6 @@ impl Shared {
         let _ = link.close().await;
         let instance = instance?;
         Ok(Self::new(server(postgres, place)?, &instance, None))
-    }
-
-    /// Every instance that has a chain there.
-    pub async fn instances(&self) -> Result<Vec<String>, LogError> {
-        let mut snapshot = self.snapshot().await?;
-        let rows = all(&mut *snapshot, sql::INSTANCES, args![]).await.map_err(|e| LogError::reading(self.place(), e))?;
-        Ok(rows.iter().map(|row| text(row, 0)).collect())
     }
 
     /// Closes every connection, and with the one that writes lets go of the chain. Dropping the store does the same, a moment later.

@@ -71,6 +71,12 @@ impl<D: Driver> Tables<D> {
         stored.record().map_err(|source| LogError::UnknownRecord { place: self.driver.place().clone(), seq, source })
     }
 
+    /// Every instance that has a chain there, in order.
+    pub async fn instances(&self) -> Result<Vec<String>, LogError> {
+        let rows = all(&mut *self.snapshot().await?, sql::INSTANCES, args![]).await.map_err(self.reading())?;
+        Ok(rows.iter().map(|row| text(row, 0)).collect())
+    }
+
     pub(super) async fn read_head(&self) -> Result<Option<Head>, LogError> {
         head_of(&mut *self.snapshot().await?, &self.instance).await.map_err(self.reading())
     }

@@ -60,6 +60,7 @@ impl<D: Driver> Tables<D> {
         if bodies.is_empty() {
             return Ok(Vec::new());
         }
+        crash::point("append.begin");
         // PostgreSQL's text has no such character.
         let actor = actor.replace('\0', "\u{fffd}");
         crash::point("append.begin");

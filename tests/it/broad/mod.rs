@@ -1,6 +1,6 @@
 //! The broad half of the ladder: what it refuses, what it sends, and that what stood before stands again.
 
-mod automation;
+pub mod automation;
 mod connector;
 mod hooks;
 mod kubernetes;

@@ -6,7 +6,7 @@ use hangar_medic::policy::{
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
-use super::refusals::{World, ago, now};
+use super::refusals::{World, ago};
 
 /// `api` was dead, `r1` and `r2` were ready; Hangar was restarted for `api`, which left a receipt `receipt_ago` seconds ago.
 fn restarted(receipt_ago: Option<i64>) -> World {

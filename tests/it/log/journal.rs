@@ -198,7 +198,7 @@ async fn the_child_ends_with_the_follower_and_is_reaped_and_an_endless_line_fill
     }
     stand.write(1..3);
     let mut following = Following::begin(&stand.settings(), None);
-    let (told, update) = following.until(|update| update.caught_up && update.counts.too_long > 0).await;
+    let (told, update) = following.until(|update| update.told.iter().any(|t| t.mcp_server.as_deref() == Some("s2"))).await;
     assert_eq!((told, update.counts.too_long, update.counts.gaps), (names(0..3), 1, 0));
     following.end().await;
     let child = PathBuf::from(format!("/proc/{}", stand.calls()[0]["pid"]));

@@ -91,6 +91,28 @@ impl Hangar {
         self
     }
 
+    /// Keeps what replicas share in this database, and coordinates with them there.
+    pub fn on_postgres(mut self, port: u16, database: &str) -> Self {
+        self.config.insert(
+            "persistence".into(),
+            json!({"backend": "postgresql",
+                   "postgresql": {"host": "127.0.0.1", "port": port, "database": database, "user": "medic", "max_connections": 5}}),
+        );
+        self
+    }
+
+    /// Only calls and starts find out that a server is gone: what the test does decides when.
+    pub fn spare_health_checks(&mut self) {
+        for entry in self.config["mcp_servers"].as_object_mut().unwrap().values_mut() {
+            entry["health_check_interval_s"] = json!(60);
+        }
+    }
+
+    /// How often its process was started by its supervisor or by the test.
+    pub fn process_starts(&self) -> usize {
+        std::fs::read_to_string(self.dir.join("process.starts")).unwrap_or_default().lines().count()
+    }
+
     /// Turns authentication on; `key` is then an administrator's.
     pub fn with_auth(mut self) -> Self {
         self.config.insert(
@@ -204,7 +226,7 @@ impl Hangar {
         let service = self.dir.join("service");
         std::fs::create_dir_all(&service).unwrap();
         let run = format!(
-            "#!/bin/sh\ncd {dir}\nexec {hangar} serve --config config.yaml --http --host 127.0.0.1 --log-file hangar.json.log --port {port} \
+            "#!/bin/sh\ncd {dir}\necho >>process.starts\nexec {hangar} serve --config config.yaml --http --host 127.0.0.1 --log-file hangar.json.log --port {port} \
              </dev/null >>hangar.console.log 2>&1\n",
             dir = self.dir.display(),
             hangar = self.venv.join("bin/mcp-hangar").display(),

@@ -275,6 +275,11 @@ impl Medic {
         orders.iter().map(|o| (word(&o["mcp_server"]), word(&o["cause"]))).collect()
     }
 
+    /// How often its log holds these words.
+    pub fn log_lines(&self, words: &str) -> usize {
+        std::fs::read_to_string(self.log_file()).unwrap_or_default().lines().filter(|line| line.contains(words)).count()
+    }
+
     /// What a failing test prints.
     pub fn report(&self) -> String {
         let incidents: Vec<String> = self.incidents(None).iter().map(Value::to_string).collect();
