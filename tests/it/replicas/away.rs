@@ -24,9 +24,7 @@ fn a_stopped_server_means_no_action_and_no_crash_and_then_the_work_goes_on() {
     let mark = w.proxy.mark();
     w.hangar.set_mode("web", "exit");
     w.hangar.user_start("web");
-    w.wait("it says why nothing happens", 30, |w| {
-        http::sum(&w.medic.metrics(), "hangar_medic_holds", "hold=\"log_unwritable\"") >= 1.0
-    });
+    w.wait("it says why nothing happens", 30, |w| http::sum(&w.medic.metrics(), "hangar_medic_holds", "hold=\"log_unwritable\"") >= 1.0);
     w.wait("it is not ready, and well", 20, |w| {
         http::get(w.medic.port(), "/-/ready", None).status == 503 && http::get(w.medic.port(), "/-/healthy", None).ok()
     });
