@@ -7,7 +7,7 @@ use prometheus::Registry;
 use serde_json::Value;
 
 use super::{alerts, files, run, text};
-use crate::support::process::cache;
+use crate::page::npm;
 
 pub fn boards() -> Vec<Value> {
     files("deploy/grafana/dashboards", ".json").iter().map(|path| serde_json::from_str(&text(path)).unwrap()).collect()
@@ -25,7 +25,7 @@ pub fn queries(panel: &Value) -> Vec<&str> {
 
 #[test]
 fn the_dashboards_are_what_grafana_s_types_allow() {
-    let modules = cache("npm-grafana");
+    let modules = npm();
     let mut arguments = vec!["tests/grafana/check.mjs", modules.to_str().unwrap()];
     let boards = files("deploy/grafana/dashboards", ".json");
     arguments.extend(boards.iter().map(String::as_str));
