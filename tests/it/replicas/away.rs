@@ -58,5 +58,5 @@ fn a_medic_that_starts_without_its_server_stays_up_and_waits_for_it() {
         (w.hangar.state("api") == "ready" && medic.incident("api")["how"] == "recovered").then_some(())
     });
     assert!(back.is_some(), "{}", medic.report());
-    assert!(medic.terminate().is_some_and(|status| status.success()), "{}", medic.report());
+    assert!(medic.sigterm().is_some_and(|status| status.success()), "{}", medic.report());
 }
