@@ -13,7 +13,6 @@ need prlimit "install util-linux; the full-disk test limits the daemon's files w
 need script "install util-linux (bsdutils); a test looks at progress on a terminal with it"
 need ps "install procps"
 need journalctl "install systemd; a test reads a journal file with it"
-
 need kubectl "install kubectl; kustomize is in it, and no cluster is asked"
 need systemd-analyze "install systemd; nothing is started with it"
 
@@ -35,15 +34,15 @@ ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || debian postgresql
 need setpriv "install util-linux; PostgreSQL does not run as root"
 # Judges the compose file; no container is started.
 command -v docker-compose >/dev/null || debian docker-compose
-# The browser that looks at the status page, and what drives it.
+# The browser that looks at the status page, and what drives it; Grafana's types, which judge the dashboards.
 command -v chromium >/dev/null || debian chromium fonts-dejavu-core
 need node "install Node.js 20 or later"
 need npm "install npm"
 HANGAR_MEDIC_TEST_NPM="${HANGAR_MEDIC_TEST_NPM:-$HOME/.cache/hangar-medic/npm}"
 export HANGAR_MEDIC_TEST_NPM
-for package in playwright-core@1.65.1 axe-core@4.14.1; do
+for package in playwright-core@1.65.1 axe-core@4.14.1 @grafana/schema@13.2.3 typescript@5.9.3; do
   there="$HANGAR_MEDIC_TEST_NPM/node_modules/${package%@*}/package.json"
-  if ! grep -qs "\"version\": \"${package#*@}\"" "$there"; then
+  if ! grep -qs "\"version\": \"${package##*@}\"" "$there"; then
     mkdir -p "$HANGAR_MEDIC_TEST_NPM"
     npm install --prefix "$HANGAR_MEDIC_TEST_NPM" --no-audit --no-fund --ignore-scripts "$package" >&2 ||
       fail "cannot install $package: is the npm registry reachable?"
@@ -61,12 +60,6 @@ has_package "$VENVS/mcp-hangar-2.34.4" psycopg2-binary 2.9.13 ||
 # The MCP client that talks to `hangar-medic mcp`.
 package_venv mcp 2.3.0 >/dev/null
 mkdir -p "$VENVS"
-# Grafana's types, which judge the dashboards.
-need npm "install Node.js 20 or later with npm"
-if ! [ -e "$VENVS/npm-grafana/node_modules/@grafana/schema" ] || ! [ -e "$VENVS/npm-grafana/node_modules/typescript" ]; then
-  echo "installing @grafana/schema and typescript" >&2
-  npm install --prefix "$VENVS/npm-grafana" --silent --no-audit --no-fund --ignore-scripts @grafana/schema@13.2.3 typescript@5 >&2
-fi
 HANGAR_MEDIC_TEST_VENVS="$(cd "$VENVS" && pwd)"
 export HANGAR_MEDIC_TEST_VENVS
 

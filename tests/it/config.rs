@@ -173,8 +173,9 @@ fn the_ladder_tells_what_the_configuration_has_on() {
     assert_eq!(on, [false, false, true, false, false, false, false, false, false, false, false]);
     assert_eq!(document["rungs"][0]["why_not"], "not listed in policy.rungs");
     let table = out(&medic(&["ladder"]));
-    assert_eq!(table.lines().count(), 12);
-    let starts = table.lines().nth(3).unwrap().split_whitespace().take(5).collect::<Vec<_>>();
+    let rows: Vec<&str> = table.lines().filter(|line| !line.starts_with(' ')).collect();
+    assert_eq!(rows.len(), 12);
+    let starts = rows[3].split_whitespace().take(5).collect::<Vec<_>>();
     assert_eq!(starts, ["2", "session_reconnect", "yes", "-", "yes"]);
 }
 

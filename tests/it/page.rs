@@ -10,8 +10,8 @@ use crate::support::hangar::declares_echo;
 use crate::support::medic::rungs;
 use crate::support::world::{Unwatched, World};
 
-/// Where `tests/run.sh` puts what drives the browser.
-fn npm() -> PathBuf {
+/// Where `tests/run.sh` puts what drives the browser, and Grafana's types.
+pub fn npm() -> PathBuf {
     std::env::var_os("HANGAR_MEDIC_TEST_NPM")
         .map_or_else(|| PathBuf::from(std::env::var_os("HOME").expect("HOME is set")).join(".cache/hangar-medic/npm"), PathBuf::from)
 }

@@ -80,7 +80,7 @@ fn every_alert_says_what_is_wrong_and_has_a_runbook_that_the_daemon_serves() {
 #[test]
 fn every_hold_has_a_sentence_that_says_what_it_is_and_what_to_do() {
     let page = text("alerts/runbooks/holds.md");
-    let rows: Vec<&str> = page.lines().filter(|l| l.starts_with("| `")).collect();
-    let told = |hold: &Hold| format!("| `{hold}` | {} | {} |", hold.sentence(), hold.advice());
-    assert_eq!(rows, Hold::ALL.iter().map(told).collect::<Vec<_>>(), "what the program says, in the order of the gate");
+    let told = |hold: &Hold| format!("| `{hold}` | {} | {} |\n", hold.sentence(), hold.advice());
+    let missing: String = Hold::ALL.iter().map(told).filter(|row| !page.contains(row)).collect();
+    assert!(missing.is_empty(), "alerts/runbooks/holds.md has no rows:\n{missing}");
 }

@@ -116,13 +116,6 @@ fn venvs() -> PathBuf {
         .map_or_else(|| PathBuf::from(std::env::var_os("HOME").expect("HOME is set")).join(".cache/hangar-medic/venvs"), PathBuf::from)
 }
 
-/// A directory that `tests/run.sh` fills beside the virtual environments.
-pub fn cache(name: &str) -> PathBuf {
-    let directory = venvs().join(name);
-    assert!(directory.exists(), "no {}: run tests/run.sh once, it makes it", directory.display());
-    directory
-}
-
 /// The venv with this Python package alone, whatever its version.
 pub fn package(name: &str) -> PathBuf {
     let venv = std::fs::read_dir(venvs()).into_iter().flatten().flatten().map(|e| e.path()).find(|path| {
