@@ -23,4 +23,5 @@ mod policy;
 mod seeing;
 mod server;
 mod support;
+mod terminal;
 mod tls;

@@ -86,7 +86,7 @@ async fn systemd(unit: &str, bus: Option<&str>) -> Judged {
         let path: OwnedObjectPath = loaded.body().deserialize()?;
         let asked = ("org.freedesktop.systemd1.Unit", "LoadState");
         let state = connection.call_method(Some(name), path, Some("org.freedesktop.DBus.Properties"), "Get", &asked).await?;
-        let state: zbus::zvariant::OwnedValue = state.body().deserialize()?;
+        let state: zbus::OwnedVariant = state.body().deserialize()?;
         Ok::<_, zbus::Error>(String::try_from(state).unwrap_or_default())
     };
     let advice = "mount the bus' socket, run on that host, and let the daemon's user manage the unit (a polkit rule)";
