@@ -4,6 +4,7 @@ mod broad;
 mod commands;
 mod fusion;
 mod hear;
+mod history;
 mod log_position;
 mod records;
 mod share;
@@ -108,7 +109,13 @@ pub struct Engine {
     /// Bodies that must be appended before anything else happens; an attempt stays in `running` until its receipt is in.
     pending: VecDeque<(Vec<Body>, Option<String>)>,
     log_unwritable: bool,
-    write_probed: Option<Instant>,
+    /// An append failed since the history was read.
+    history_outdated: bool,
+    /// It was read at least once.
+    history_known: bool,
+    history_trouble: Option<String>,
+    /// When it was last read again.
+    history_tried: Option<Instant>,
     /// Servers whose incidents wait for the attempt log.
     unwritten: BTreeSet<String>,
     draining: bool,
@@ -144,16 +151,16 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Reads the history. Fails when the attempt log cannot be read: then nothing may act.
+    /// Reads the history. What cannot be read now is read later, and nothing acts until then; fails where time does not help.
     pub async fn new(parts: Parts) -> Result<Self, LogError> {
-        let now = clock::now();
-        let mut history = parts.log.history(&parts.policy, now).await?;
-        if let Some(saved) = parts.checkpoints.get(SEEN_DEAD).await?
-            && let Ok(saved) = serde_json::from_value::<BTreeMap<String, Timestamp>>(saved)
-        {
-            history.seen_dead = saved;
-            history.seen_dead.retain(|id, _| history.open.contains_key(id));
-        }
+        let (history, history_known) = match Self::read_history(&parts).await {
+            Ok(history) => (history, true),
+            Err(error) if error.may_pass() => {
+                tracing::error!(error = chain(&error), "the attempt log cannot be read: nothing acts until it can");
+                (History::default(), false)
+            }
+            Err(error) => return Err(error),
+        };
         let mut board = Board::new(parts.stale_after);
         if let Some((unasked, stale_after)) = parts.alertmanager {
             board = board.asking_alertmanager(unasked, stale_after);
@@ -165,8 +172,11 @@ impl Engine {
             history,
             running: BTreeSet::new(),
             pending: VecDeque::new(),
-            log_unwritable: false,
-            write_probed: None,
+            log_unwritable: !history_known,
+            history_outdated: !history_known,
+            history_known,
+            history_trouble: None,
+            history_tried: None,
             unwritten: BTreeSet::new(),
             draining: false,
             tasks: JoinSet::new(),
@@ -258,7 +268,6 @@ impl Engine {
     async fn turn(&mut self) -> Option<Timestamp> {
         self.compare_clocks();
         self.read_what_is_due();
-        self.probe_the_log().await;
         if !self.flush().await || !self.log_caught_up {
             self.publish(&Plan::default(), &self.snapshot(clock::now()));
             return None;
@@ -364,7 +373,9 @@ impl Engine {
             saved: self.still_to_do(&action),
         };
         self.tasks.spawn(async move {
+            crate::crash::point("act.begin");
             let done = Box::new(executor.run(&job).await);
+            crate::crash::point("act.done");
             Brought::Done { action, done }
         });
     }
@@ -587,6 +598,9 @@ impl Engine {
 
     /// Appends what is pending, in order. False while the log refuses.
     async fn flush(&mut self) -> bool {
+        if !self.history_is_whole().await {
+            return false;
+        }
         while let Some((bodies, attempt)) = self.pending.front().cloned() {
             if !self.append(bodies).await {
                 return false;
@@ -597,19 +611,6 @@ impl Engine {
             }
         }
         true
-    }
-
-    /// While the log is held unwritable nothing is planned that would be written: something must ask whether it still is.
-    async fn probe_the_log(&mut self) {
-        let due = self.write_probed.is_none_or(|at| at.elapsed() >= LOG_RETRY);
-        if !self.log_unwritable || !self.pending.is_empty() || !due {
-            return;
-        }
-        self.write_probed = Some(Instant::now());
-        self.log_unwritable = self.parts.checkpoints.put(WRITE_PROBE, json!(clock::now())).await.is_err();
-        if !self.log_unwritable {
-            tracing::info!("the attempt log can be written again");
-        }
     }
 
     async fn append(&mut self, bodies: Vec<Body>) -> bool {
@@ -630,6 +631,7 @@ impl Engine {
                 true
             }
             Err(error) => {
+                (self.history_outdated, self.history_trouble) = (true, None);
                 if !std::mem::replace(&mut self.log_unwritable, true) {
                     tracing::error!(error = chain(&error), "the attempt log cannot be written: nothing acts until it can");
                 }

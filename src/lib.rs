@@ -45,6 +45,7 @@ pub mod attempt_log;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod crash;
 pub mod engine;
 pub mod execute;
 pub mod hangar;

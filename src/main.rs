@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{CommandFactory, Parser};
-use hangar_medic::attempt_log::{AttemptLog, Store};
 use hangar_medic::cli::args::{AttemptsCommand, INVALID, LadderArgs, McpArgs, OK, RunArgs};
 use hangar_medic::cli::client::Medic;
 use hangar_medic::cli::paint::Paint;
-use hangar_medic::cli::{Cli, Command, attempts, brakes, break_glass, check_config, classify, doctor, ladder, mcp, playbook, watch};
+use hangar_medic::cli::{
+    Cli, Command, attempts, brakes, break_glass, check_config, classify, doctor, ladder, mcp, playbook, recovery_metrics, watch,
+};
 use hangar_medic::{config, policy, run, telemetry};
 
 /// Few threads: one runs the engine, the other the server.
@@ -46,6 +47,10 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Ladder(args) => return print_ladder(&args, &mut out),
         Command::Recommend(args) => return Ok(playbook::run_recommend(&args, &mut out, &mut std::io::stderr().lock())?),
         Command::Assess(args) => return Ok(playbook::run_assess(&args, &mut out, &mut std::io::stderr().lock())?),
+        Command::RecoveryMetrics(args) if args.config_file.is_some() => {
+            let file = args.config_file.clone().unwrap_or_default();
+            block_on(recovery_metrics::run_stored(&args, &file, &mut out))??;
+        }
         Command::RecoveryMetrics(args) => return Ok(playbook::run_recovery_metrics(&args, &mut out, &mut std::io::stderr().lock())?),
         Command::BreakGlass(args) => return block_on(break_glass::run(&args, &mut out))?,
         Command::Approve(args) => return block_on(brakes::approve(&args, &mut out))?,
@@ -77,6 +82,7 @@ fn daemon(args: RunArgs) -> anyhow::Result<u8> {
             return Ok(INVALID);
         }
     };
+    let _armed = hangar_medic::crash::arm();
     telemetry::init(config.log.level, config.log.format)?;
     for warning in &config.warnings {
         tracing::warn!(event = "config_warning", "{warning}");
@@ -122,14 +128,14 @@ fn serve_mcp(args: &McpArgs) -> anyhow::Result<u8> {
 
 async fn attempts_command(command: AttemptsCommand, out: &mut (dyn Write + Send)) -> anyhow::Result<u8> {
     match command {
-        AttemptsCommand::List(args) => {
-            let found = Medic::new(&args.daemon.medic_url)?.attempts(args.incident.as_deref()).await?;
-            attempts::print_attempts(out, &found, args.format.format)?;
-        }
-        AttemptsCommand::Export(args) => {
-            let store = Store::open_read_only(&args.store.storage_path, None).await?;
-            store.export(out).await?;
-        }
+        AttemptsCommand::List(args) => match &args.config_file {
+            Some(file) => attempts::list_stored(&args, file, out).await?,
+            None => {
+                let found = Medic::new(&args.daemon.medic_url)?.attempts(args.incident.as_deref()).await?;
+                attempts::print_attempts(out, &found, args.format.format)?;
+            }
+        },
+        AttemptsCommand::Export(args) => attempts::export(&args, out).await?,
         AttemptsCommand::Verify(args) => return attempts::verify(&args, out).await,
     }
     Ok(OK)

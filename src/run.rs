@@ -1,6 +1,7 @@
 //! Wiring: the one file that knows every part.
 
 mod operations;
+mod store;
 mod views;
 
 use std::collections::BTreeSet;
@@ -13,7 +14,8 @@ use prometheus::Registry;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use crate::attempt_log::{AttemptLog, Checkpoints, LogError, Store};
+use crate::attempt_log::fleet::FleetLock;
+use crate::attempt_log::{AttemptLog, Checkpoints, Log, LogError};
 use crate::cli::assess::break_glass_authorised;
 use crate::clock;
 use crate::config::Config;
@@ -32,6 +34,7 @@ use crate::policy::{Rung, State};
 use crate::server::{self, Principals, Shared};
 use crate::supervise::{GRACE, Supervisor};
 use operations::ThroughEngine;
+use store::Opened;
 use views::DaemonViews;
 
 /// Signals on their way to the engine at once; then their sources wait.
@@ -65,12 +68,10 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     let told = terminated().context("signals cannot be heard")?;
     tokio::pin!(told);
     let opened = tokio::select! {
-        opened = Store::open(&config.storage.path, &config.hangar.instance) => opened,
+        opened = store::open(&config, &shared) => opened,
         () = &mut told => return Ok(()),
     };
-    let store = Arc::new(opened?);
-    let counts = store.counts().await?;
-    let records = store.head().await?.map_or(0, |head| head.seq);
+    let Opened { store, fleet, place, counts, records } = opened?;
     metrics.seed(&Seed {
         attempts: counts.settled,
         recoveries: counts.recoveries,
@@ -78,9 +79,9 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
         closed: counts.closed,
         records,
     });
-    tracing::info!(event = "store_open", path = %store.path().display(), records);
+    tracing::info!(event = "store_open", %place, records);
 
-    daemon(&mut supervisor, &config, store, metrics, shared).await?;
+    daemon(&mut supervisor, &config, (store, fleet), metrics, shared).await?;
     supervisor.run(told, GRACE).await?;
     tracing::info!(event = "stopped");
     Ok(())
@@ -89,7 +90,7 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
 async fn daemon(
     supervisor: &mut Supervisor,
     config: &Config,
-    store: Arc<Store>,
+    (store, fleet): (Arc<dyn Log>, Arc<dyn FleetLock>),
     metrics: Arc<Metrics>,
     shared: Arc<Shared>,
 ) -> anyhow::Result<()> {
@@ -108,7 +109,7 @@ async fn daemon(
     let callbacks = Arc::new(Callbacks::default());
     shared.set_callbacks(Arc::clone(&callbacks));
     let executor = Executor::new(Arc::clone(&client), config.policy.budgets.starts_per_second);
-    let executor = Arc::new(executor.with_broad(broad(config, &callbacks, events_gate.clone())));
+    let executor = Arc::new(executor.with_broad(broad(config, fleet, &callbacks, events_gate.clone())));
     let (signals, heard) = mpsc::channel(SIGNALS_MAX);
     let (wake, live) = (Arc::new(Notify::new()), Arc::new(Share::default()));
     let parts = Parts {
@@ -145,7 +146,7 @@ async fn daemon(
 }
 
 /// What rungs 3 and 6 to 10 act with.
-fn broad(config: &Config, callbacks: &Arc<Callbacks>, events: events::Gate) -> Broad {
+fn broad(config: &Config, lock: Arc<dyn FleetLock>, callbacks: &Arc<Callbacks>, events: events::Gate) -> Broad {
     let platform = &config.platform;
     let of = |action: Rung| move |executor| carrier(executor, action, callbacks);
     Broad {
@@ -156,8 +157,8 @@ fn broad(config: &Config, callbacks: &Arc<Callbacks>, events: events::Gate) -> B
         config_file: config.hangar.config_file.clone(),
         log_file: config.hangar.log_file.clone(),
         restart_within: unsigned(platform.restart_within),
+        lock,
         events,
-        ..Broad::default()
     }
 }
 
@@ -359,7 +360,7 @@ async fn become_ready(live: Arc<Share>, shared: Arc<Shared>, stop: CancellationT
 }
 
 async fn retain(
-    store: Arc<Store>,
+    store: Arc<dyn Log>,
     retention: SignedDuration,
     signals: mpsc::Sender<Signal>,
     stop: CancellationToken,
@@ -383,15 +384,15 @@ async fn retain(
 }
 
 /// What is remembered of refused credentials, in the store.
-struct Memory(Arc<Store>);
+struct Memory(Arc<dyn Log>);
 
 impl AuthMemory for Memory {
     fn get<'a>(&'a self, key: &'a str) -> futures_util::future::BoxFuture<'a, Result<Option<serde_json::Value>, MemoryError>> {
-        Box::pin(async move { Checkpoints::get(&*self.0, key).await.map_err(forgotten) })
+        Box::pin(async move { self.0.get(key).await.map_err(forgotten) })
     }
 
     fn put<'a>(&'a self, key: &'a str, value: serde_json::Value) -> futures_util::future::BoxFuture<'a, Result<(), MemoryError>> {
-        Box::pin(async move { Checkpoints::put(&*self.0, key, value).await.map_err(forgotten) })
+        Box::pin(async move { self.0.put(key, value).await.map_err(forgotten) })
     }
 }
 

@@ -28,6 +28,8 @@ debian() {
 
 # Prometheus and Alertmanager as Debian ships them; the tests start their own, on free loopback ports.
 command -v prometheus >/dev/null && command -v prometheus-alertmanager >/dev/null || debian prometheus prometheus-alertmanager
+# A supervisor and a message bus; each test runs its own, in a directory of its own.
+command -v runsv >/dev/null && command -v dbus-daemon >/dev/null || debian runit dbus-daemon
 # Judges the compose file; no container is started.
 command -v docker-compose >/dev/null || debian docker-compose
 # The browser that looks at the status page, and what drives it.
@@ -68,4 +70,5 @@ fi
 
 cargo fmt --check || fail "the code is not formatted: run cargo fmt"
 cargo clippy --all-targets -- -D warnings
+tests/deny.sh
 cargo nextest run --no-tests=fail "$@"

@@ -5,6 +5,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use super::error::Place;
 use super::{Head, LogError};
 
 /// The database's name in the storage directory.
@@ -15,7 +16,7 @@ pub(super) fn database(dir: &Path) -> PathBuf {
 }
 
 fn unwritable(path: &Path) -> impl Fn(io::Error) -> LogError {
-    move |source| LogError::Unwritable { path: path.to_owned(), source: Box::new(source) }
+    move |source| LogError::Unwritable { place: Place::file(path), source: Box::new(source) }
 }
 
 /// Creates the directory (0700) where there is none. One that is there keeps its mode.
@@ -33,8 +34,8 @@ pub(super) fn lock(dir: &Path) -> Result<File, LogError> {
             let mut pid = String::new();
             let _ = file.take(20).read_to_string(&mut pid);
             let pid = pid.trim();
-            let pid = (!pid.is_empty() && pid.bytes().all(|b| b.is_ascii_digit())).then(|| pid.to_owned());
-            return Err(LogError::Held { path: database(dir), pid });
+            let by = (!pid.is_empty() && pid.bytes().all(|b| b.is_ascii_digit())).then(|| format!("process {pid}"));
+            return Err(LogError::Held { place: Place::file(&database(dir)), by });
         }
         Err(TryLockError::Error(source)) => return Err(unwritable(&path)(source)),
     }
@@ -56,7 +57,7 @@ pub(super) fn make_database(dir: &Path) -> Result<(), LogError> {
     // SQLite would throw a write-ahead log without its database away.
     for left in ["medic.db-wal", "medic.head"] {
         if std::fs::metadata(dir.join(left)).is_ok_and(|m| m.len() > 0) {
-            return Err(LogError::damaged(&path, format!("the database is gone but {left} is still there")));
+            return Err(LogError::damaged(&Place::file(&path), format!("the database is gone but {left} is still there")));
         }
     }
     private(&path).map(drop).map_err(unwritable(&path))

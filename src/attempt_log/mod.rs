@@ -5,11 +5,15 @@
 
 mod chain;
 mod derive;
+mod driver;
 mod error;
 mod files;
 pub mod fleet;
+mod migrate;
+mod postgres;
 mod sql;
 mod sqlite;
+mod tables;
 
 use std::collections::BTreeMap;
 
@@ -20,7 +24,8 @@ use serde_json::Value;
 use crate::policy::{Attempt, Body, Closed, History, Incident, Outcome, Policy, Reason, Record, Rung};
 
 pub use chain::{Fault, FaultKind, GENESIS, VerifyReport, hash_of, verify_export};
-pub use error::LogError;
+pub use error::{LogError, Place};
+pub use postgres::Shared;
 pub use sqlite::Store;
 
 /// The last record of a chain. Kept elsewhere, it later proves that nothing was taken off the end.
@@ -111,6 +116,11 @@ pub trait AttemptLog: Send + Sync {
     /// The last record, `None` for an empty chain.
     fn head(&self) -> BoxFuture<'_, Result<Option<Head>, LogError>>;
 }
+
+/// A whole store.
+pub trait Log: AttemptLog + Checkpoints {}
+
+impl<T: AttemptLog + Checkpoints> Log for T {}
 
 /// Small values that are replaced in place, outside the chain, durable when `put` returns.
 pub trait Checkpoints: Send + Sync {

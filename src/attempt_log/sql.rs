@@ -2,7 +2,10 @@
 //!
 //! CROSS JOIN, with the few rows first: SQLite keeps that order, and without statistics of its own it guesses a worse one.
 
-/// Columns of a stored record, in the order that `sqlite::row` reads them.
+pub(super) const COMMIT: &str = "COMMIT";
+pub(super) const ROLLBACK: &str = "ROLLBACK";
+
+/// Columns of a stored record, in the order that `tables::row` reads them.
 pub(super) const RECORDS: &str = "SELECT seq, at, actor, body, prev_hash, hash, instance FROM records WHERE instance = $1 ORDER BY seq";
 
 /// The same with the derived columns behind them, for `verify`.

@@ -181,7 +181,7 @@ impl From<OverrideArgs> for Overrides {
     or names every fault on stderr as `FILE: path: text` and exits 1.")]
 pub struct CheckConfigArgs {
     /// The file to judge
-    #[arg(value_name = "FILE", required_unless_present_any = ["schema", "example"])]
+    #[arg(value_name = "FILE", required_unless_present_any = ["schema", "example", "reference"])]
     pub file: Option<PathBuf>,
     /// Print the JSON Schema of the file instead
     #[arg(long = "schema", conflicts_with = "file")]
@@ -189,6 +189,9 @@ pub struct CheckConfigArgs {
     /// Print a file to start from instead: every setting with its default, unit, bounds and reason
     #[arg(long = "example", conflicts_with_all = ["file", "schema"])]
     pub example: bool,
+    /// Print every setting as a Markdown page instead
+    #[arg(long = "reference", conflicts_with_all = ["file", "schema", "example"])]
+    pub reference: bool,
     #[command(flatten)]
     pub format: FormatArgs,
     #[command(flatten, next_help_heading = "Judge as `run` would with")]
@@ -265,8 +268,13 @@ pub struct AssessArgs {
 #[derive(Debug, Args)]
 pub struct RecoveryMetricsArgs {
     /// A JSON array or JSON Lines of attempts, or an export of the log; - for stdin
-    #[arg(long = "attempts", value_name = "FILE")]
-    pub attempts: PathBuf,
+    #[arg(long = "attempts", value_name = "FILE", required_unless_present = "config_file", conflicts_with = "config_file")]
+    pub attempts: Option<PathBuf>,
+    /// Over the store of this configuration instead
+    #[arg(long = "config.file", value_name = "FILE")]
+    pub config_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub chain: ChainArgs,
     #[command(flatten)]
     pub format: FormatArgs,
 }
@@ -328,6 +336,20 @@ pub struct StoreArgs {
     /// Directory of the attempt log
     #[arg(long = "storage.path", value_name = "DIR", default_value = "./data")]
     pub storage_path: PathBuf,
+    /// Take the store of this configuration instead, on a PostgreSQL server too
+    #[arg(long = "config.file", value_name = "FILE", conflicts_with = "storage_path")]
+    pub config_file: Option<PathBuf>,
+}
+
+/// Whose chain, where a store holds several.
+#[derive(Debug, Clone, Args)]
+pub struct ChainArgs {
+    /// Of this instance [default: the configuration's, else the only one there is]
+    #[arg(long = "instance", value_name = "NAME", conflicts_with = "all_instances")]
+    pub instance: Option<String>,
+    /// Of every instance that shares the store
+    #[arg(long = "all-instances")]
+    pub all_instances: bool,
 }
 
 /// `incidents`.
@@ -395,6 +417,11 @@ pub struct AttemptsListArgs {
     /// Only those of this incident
     #[arg(long = "incident", value_name = "ID")]
     pub incident: Option<String>,
+    /// Read the store of this configuration and ask no daemon: needed for other instances
+    #[arg(long = "config.file", value_name = "FILE")]
+    pub config_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub chain: ChainArgs,
     #[command(flatten)]
     pub daemon: DaemonArgs,
     #[command(flatten)]
@@ -406,6 +433,9 @@ pub struct AttemptsListArgs {
 pub struct AttemptsExportArgs {
     #[command(flatten)]
     pub store: StoreArgs,
+    /// Of this instance [default: the configuration's, else the only one there is]
+    #[arg(long = "instance", value_name = "NAME")]
+    pub instance: Option<String>,
 }
 
 /// `attempts verify`.
@@ -413,8 +443,10 @@ pub struct AttemptsExportArgs {
 pub struct AttemptsVerifyArgs {
     #[command(flatten)]
     pub store: StoreArgs,
+    #[command(flatten)]
+    pub chain: ChainArgs,
     /// Check an export instead, without any store; - for stdin
-    #[arg(long = "file", value_name = "FILE", conflicts_with = "storage_path")]
+    #[arg(long = "file", value_name = "FILE", conflicts_with_all = ["storage_path", "config_file", "instance", "all_instances"])]
     pub file: Option<PathBuf>,
     /// The last record as it was noted earlier: shows that records were taken off the end
     #[arg(long = "head", value_name = "SEQ:HASH", value_parser = head)]

@@ -89,6 +89,14 @@ pub fn read_text(text: &str, now: Timestamp) -> Result<Vec<AttemptRecord>, Refus
     Ok(attempts)
 }
 
+/// Entry point for fuzzing: any bytes as a file of attempts, and as an export of a chain.
+#[doc(hidden)]
+pub fn fuzz_attempts(data: &[u8]) {
+    let now = Timestamp::UNIX_EPOCH;
+    let _ = read(data, now, &mut |_| {});
+    let _ = crate::attempt_log::verify_export(data, None, &mut |_| {});
+}
+
 fn read(mut input: impl BufRead, now: Timestamp, each: &mut dyn FnMut(AttemptRecord)) -> Result<(), Refused> {
     let mut records = Records { now, index: 0, refused: Refused::default(), each };
     match first_byte(&mut input) {

@@ -7,11 +7,11 @@ use std::path::Path;
 use anyhow::Context;
 use serde::Serialize;
 
-use super::args::{AttemptsVerifyArgs, INVALID, OK};
+use super::args::{AttemptsExportArgs, AttemptsListArgs, AttemptsVerifyArgs, ChainArgs, INVALID, OK, StoreArgs};
 use super::progress::{Bytes, Counted, Meter};
 use super::table::Table;
-use super::{Format, print_json};
-use crate::attempt_log::{AttemptLog, Head, Store, VerifyReport, verify_export};
+use super::{Format, print_json, store};
+use crate::attempt_log::{Head, LIST_LIMIT, Log, VerifyReport, verify_export};
 use crate::server::views::AttemptView;
 
 /// Prints attempts, one a line, oldest first.
@@ -29,37 +29,62 @@ pub fn print_attempts(out: &mut dyn Write, attempts: &[AttemptView], format: For
     if attempts.is_empty() {
         return writeln!(out, "no attempts");
     }
-    let mut table = Table::new(&["ATTEMPT", "ACTION", "OUTCOME", "STARTED", "WHY"]);
+    let several = attempts.iter().any(|a| attempts.first().is_some_and(|first| first.instance != a.instance));
+    let columns = ["INSTANCE", "ATTEMPT", "ACTION", "OUTCOME", "STARTED", "WHY"];
+    let skipped = usize::from(!several);
+    let mut table = Table::new(columns.get(skipped..).unwrap_or_default());
     for a in attempts {
         let outcome = a.outcome.map_or_else(|| "open".to_owned(), |o| o.to_string());
-        table.row([
-            a.attempt_id.clone(),
-            a.action.to_string(),
-            outcome,
-            a.started_at.strftime("%m-%d %H:%MZ").to_string(),
-            a.reason.clone(),
-        ]);
+        let started = a.started_at.strftime("%m-%d %H:%MZ").to_string();
+        let cells = [a.instance.clone(), a.attempt_id.clone(), a.action.to_string(), outcome, started, a.reason.clone()];
+        table.row(cells.into_iter().skip(skipped));
     }
     table.print(out)
 }
 
-/// Checks the hash chain of a store, or of an export, and prints what was found. Returns the exit code: 0 whole, 1 not.
+/// Checks the hash chains of a store, or of an export, and prints what was found. Returns the exit code: 0 whole, 1 not.
 pub async fn verify(args: &AttemptsVerifyArgs, out: &mut dyn Write) -> anyhow::Result<u8> {
-    let mut report = if let Some(file) = &args.file {
-        verify_file(file, args.head.as_ref())?
-    } else {
-        let store = Store::open_to_verify(&args.store.storage_path, None).await?;
-        let mut meter = Meter::new("verified");
-        store.verify(&mut |progress| meter.at(progress.done, progress.total)).await?
+    let mut code = OK;
+    let mut tell = |report: VerifyReport| -> anyhow::Result<()> {
+        match args.format.format {
+            Format::Json => print_json(out, &report)?,
+            Format::Table => print_report(out, &report)?,
+        }
+        code = if report.fault.is_none() { code } else { INVALID };
+        Ok(())
     };
-    if let (None, None, Some(head)) = (&args.file, &report.fault, &args.head) {
-        report.fault = report.end_fault(head);
+    if let Some(file) = &args.file {
+        tell(verify_file(file, args.head.as_ref())?)?;
+        return Ok(code);
     }
-    match args.format.format {
-        Format::Json => print_json(out, &report)?,
-        Format::Table => print_report(out, &report)?,
-    }
-    Ok(if report.fault.is_none() { OK } else { INVALID })
+    store::each(&args.store, &args.chain, true, async |log: &dyn Log| {
+        let mut meter = Meter::new("verified");
+        let mut report = log.verify(&mut |progress| meter.at(progress.done, progress.total)).await?;
+        if let (None, Some(head)) = (&report.fault, &args.head) {
+            report.fault = report.end_fault(head);
+        }
+        tell(report)
+    })
+    .await?;
+    Ok(code)
+}
+
+/// Prints the attempts of a store. Asks no daemon.
+pub async fn list_stored(args: &AttemptsListArgs, config_file: &Path, out: &mut dyn Write) -> anyhow::Result<()> {
+    let from = StoreArgs { storage_path: std::path::PathBuf::new(), config_file: Some(config_file.to_owned()) };
+    let found = store::attempts(&from, &args.chain, args.incident.as_deref(), LIST_LIMIT).await?;
+    let found: Vec<AttemptView> = found.iter().map(AttemptView::from).collect();
+    Ok(print_attempts(out, &found, args.format.format)?)
+}
+
+/// Writes one chain as JSON Lines.
+pub async fn export(args: &AttemptsExportArgs, out: &mut (dyn Write + Send)) -> anyhow::Result<()> {
+    let chain = ChainArgs { instance: args.instance.clone(), all_instances: false };
+    store::each(&args.store, &chain, false, async |log: &dyn Log| {
+        log.export(&mut *out).await?;
+        Ok(())
+    })
+    .await
 }
 
 fn verify_file(file: &Path, head: Option<&Head>) -> anyhow::Result<VerifyReport> {

@@ -33,6 +33,9 @@ pub fn run(args: &CheckConfigArgs, out: &mut dyn Write, err: &mut dyn Write) -> 
     if args.schema {
         return print_json(out, &config::schema()).map(|()| OK);
     }
+    if args.reference {
+        return out.write_all(config::reference().as_bytes()).map(|()| OK);
+    }
     if args.example {
         return out.write_all(config::example().as_bytes()).map(|()| OK);
     }

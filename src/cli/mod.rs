@@ -21,6 +21,7 @@ pub mod recommend;
 pub mod recovery_metrics;
 #[cfg(test)]
 pub(crate) mod sample;
+pub mod store;
 pub mod table;
 pub mod watch;
 

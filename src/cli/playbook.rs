@@ -57,10 +57,12 @@ pub fn run_assess(args: &AssessArgs, out: &mut dyn Write, err: &mut dyn Write) -
     Ok(if report.allowed { OK } else { REFUSED })
 }
 
-/// `recovery-metrics`. Returns the exit code: 0, or 2 for bad input.
+/// `recovery-metrics` over given attempts. Returns the exit code: 0, or 2 for bad input.
 pub fn run_recovery_metrics(args: &RecoveryMetricsArgs, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
     let mut fold = RecoveryFold::default();
-    if let Err(refused) = read_file(&args.attempts, clock::now(), &mut |attempt| fold.add(attempt.action, attempt.outcome)) {
+    // The command line has either this or a store.
+    let Some(attempts) = &args.attempts else { return Ok(USAGE) };
+    if let Err(refused) = read_file(attempts, clock::now(), &mut |attempt| fold.add(attempt.action, attempt.outcome)) {
         return bad_input(err, &refused);
     }
     print_metrics(out, &fold.report(), args.format.format)?;

@@ -1,10 +1,27 @@
 //! `hangar-medic recovery-metrics`: how often a full restart was spared.
 
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
+use super::args::{RecoveryMetricsArgs, StoreArgs};
 use super::table::Table;
-use super::{Format, none, print_json};
-use crate::policy::RecoveryMetrics;
+use super::{Format, none, print_json, store};
+use crate::attempt_log::Log;
+use crate::policy::{RecoveryFold, RecoveryMetrics};
+
+/// `recovery-metrics` over a store, or over those of every instance: the counts of its index, so any number of attempts fits.
+pub async fn run_stored(args: &RecoveryMetricsArgs, config_file: &Path, out: &mut dyn Write) -> anyhow::Result<()> {
+    let from = StoreArgs { storage_path: PathBuf::new(), config_file: Some(config_file.to_owned()) };
+    let mut fold = RecoveryFold::default();
+    store::each(&from, &args.chain, false, async |log: &dyn Log| {
+        for ((action, outcome), n) in log.counts().await?.settled {
+            fold.add_many(action, outcome, n);
+        }
+        Ok(())
+    })
+    .await?;
+    Ok(print_metrics(out, &fold.report(), args.format.format)?)
+}
 
 /// Prints the metrics.
 ///

@@ -6,10 +6,12 @@ mod access;
 mod log;
 mod place;
 mod platform;
+mod postgres;
 #[cfg(test)]
 mod properties;
 mod raw;
 mod read;
+mod reference;
 mod render;
 mod secret;
 mod settings;
@@ -35,6 +37,8 @@ use crate::policy::{Mode, Policy, Unasked};
 pub use access::{Events, HttpAccess, WebTls};
 pub use log::{LogFormat, LogLevel};
 pub use platform::{Executor, Platform};
+pub use postgres::{Postgres, PostgresError};
+pub use reference::reference;
 pub use render::{Effective, effective, example, render, schema};
 pub use secret::{Secret, SecretError, SecretFile};
 pub use value::{parse_duration, show_duration};
@@ -168,14 +172,15 @@ impl Default for Alertmanager {
 /// Where the attempt log is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Storage {
-    /// Directory; the store is `medic.db` in it.
+    /// Directory; the store is `medic.db` in it, unless it is on a server.
     pub path: PathBuf,
+    pub postgres: Postgres,
     pub retention: SignedDuration,
 }
 
 impl Default for Storage {
     fn default() -> Self {
-        Self { path: PathBuf::from("./data"), retention: SignedDuration::from_hours(400 * 24) }
+        Self { path: PathBuf::from("./data"), postgres: Postgres::default(), retention: SignedDuration::from_hours(400 * 24) }
     }
 }
 
@@ -312,4 +317,12 @@ fn near<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str>
     let distance = |k: &str| strsim::damerau_levenshtein(&word, k);
     let allowed = |k: &str| if k.starts_with(&word) && word.len() >= 3 { k.len() } else { (k.len() / 3).clamp(1, 3) };
     known.filter(|k| distance(k) <= allowed(k)).min_by_key(|k| distance(k))
+}
+
+/// Entry point for fuzzing: any bytes as a configuration file.
+#[doc(hidden)]
+pub fn fuzz_config(data: &[u8]) {
+    if let Ok(config) = parse(data, &Overrides::default()) {
+        let _ = config.sha256();
+    }
 }

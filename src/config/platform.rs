@@ -279,14 +279,14 @@ impl From<&Platform> for RawPlatform {
 
 impl Platform {
     /// What deciding needs to know of it.
-    pub(super) fn deciding(&self, config_file: bool, instances: NonZeroU32) -> Deciding {
+    pub(super) fn deciding(&self, config_file: bool, instances: NonZeroU32, fleet_lock: bool) -> Deciding {
         Deciding {
             restarts: self.restarts.keys().copied().collect(),
             upstreams: self.upstreams.keys().cloned().collect(),
             definitions: self.definitions.keys().cloned().collect(),
             config_file,
             instances,
-            fleet_lock: false,
+            fleet_lock,
             restart_within: self.restart_within,
         }
     }

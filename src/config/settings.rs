@@ -7,7 +7,7 @@ use super::place::{FilePath, HttpUrl, Listen, Name, SecretPath, Selector};
 use super::platform;
 use super::raw::{Raw, RawHangar, RawOwner, RawPrincipal, RawRole, RawRung};
 use super::value::{Duration, Kind, Nullable, Required, Share, Size, Switch, Word, Words, count, duration};
-use super::{Alertmanager, Events, HttpAccess, Log, LogFormat, LogLevel, Prometheus, Storage};
+use super::{Alertmanager, Events, HttpAccess, Log, LogFormat, LogLevel, Postgres, Prometheus, Storage};
 use crate::policy::{Budgets, Mode, Policy, Rung, StormLimits, Unasked};
 
 /// Something that is done with every setting in turn: read it, write it, describe it.
@@ -173,6 +173,9 @@ fn alertmanager<W: Walk>(w: &mut W, a: &mut Alertmanager) {
 
 fn storage<W: Walk>(w: &mut W, s: &mut Storage) {
     w.setting("path", &FilePath, &mut s.path, "Directory of medic.db; made when it is missing. Keep it across restarts.");
+    w.section("postgres", "A PostgreSQL server that the medics of several replicas share, instead of medic.db.", |w| {
+        Postgres::walk(w, &mut s.postgres);
+    });
     let doc = "How long records are kept. Budgets and hold orders are rebuilt from them, so never shorter than a day.";
     w.setting("retention", &duration(days(1), days(3650)), &mut s.retention, doc);
 }

@@ -40,7 +40,7 @@ impl Raw {
         });
         let hangar = checks.hangar(&self);
         let platform = checks.platform(std::mem::take(&mut self.platform));
-        self.policy.platform = platform.deciding(self.hangar.config_file.is_some(), self.hangar.instances);
+        self.policy.platform = platform.deciding(self.hangar.config_file.is_some(), self.hangar.instances, self.storage.postgres.is_set());
         checks.times(&self);
         checks.paths(&self);
         if !self.web.listen_address.ip().is_loopback() && !self.web.unsafe_no_auth {
@@ -229,6 +229,9 @@ impl Checks {
                 self.fault(format!("{section}.{key}"), text);
             }
         }
+        for (key, text) in raw.storage.postgres.faults() {
+            self.fault(format!("storage.postgres.{key}"), text);
+        }
         if fs::metadata(&raw.storage.path).is_ok_and(|m| !m.is_dir()) {
             self.fault("storage.path", format!("{} is not a directory", raw.storage.path.display()));
         }
@@ -264,7 +267,7 @@ pub(super) fn on_loopback(url: &reqwest::Url) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-fn hangar_doubts(config: &Config) -> [Doubt; 5] {
+fn hangar_doubts(config: &Config) -> [Doubt; 6] {
     let Config { hangar: h, .. } = config;
     let loopback = on_loopback(&h.url);
     let last_segment = h.url.path().trim_end_matches('/').rsplit('/').next().unwrap_or_default();
@@ -294,6 +297,11 @@ fn hangar_doubts(config: &Config) -> [Doubt; 5] {
             h.events == Events::On && h.reads_log(),
             "hangar.events",
             "an open event stream makes Hangar exit 1 on SIGTERM, and the log tells more".to_owned(),
+        ),
+        (
+            config.storage.postgres.open_to_others(),
+            "storage.postgres",
+            "on another machine without sslmode=verify-full: somebody in between could answer in its place".to_owned(),
         ),
     ]
 }

@@ -14,8 +14,8 @@ impl Engine {
         let with = |states: &[State]| -> BTreeSet<String> {
             self.board.gauges().filter(|(_, state)| states.contains(state)).map(|(id, _)| id.clone()).collect()
         };
-        let (ready, ill) = (with(&[State::Ready]), with(&[State::Dead, State::Degraded, State::Initializing]));
-        let mut saved = to_save(&self.history, action.rung, &action.mcp_server, ready, ill);
+        let (up, dead) = (with(&[State::Ready, State::Degraded, State::Initializing]), with(&[State::Dead]));
+        let mut saved = to_save(&self.history, action.rung, &action.mcp_server, &up, &dead);
         if action.rung == Rung::ConnectorRestart {
             saved.member = self.board.member(&action.mcp_server).cloned();
         }

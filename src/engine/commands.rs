@@ -114,7 +114,7 @@ impl Engine {
     }
 
     async fn break_glass(&mut self, mut ask: GrantAsk) -> Result<GrantVerdict, CommandError> {
-        self.open_for_commands()?;
+        self.open_for_commands().await?;
         let now = clock::now();
         ask.grant_id = self.new_id("grant", now);
         let verdict = grant(&self.parts.policy, &self.history, &ask, now);
@@ -123,7 +123,7 @@ impl Engine {
     }
 
     async fn request(&mut self, mut ask: RequestAsk) -> Result<(String, RequestVerdict), CommandError> {
-        self.open_for_commands()?;
+        self.open_for_commands().await?;
         let now = clock::now();
         ask.request_id = self.new_id("request", now);
         let verdict = judge(&self.parts.policy, &self.history, &ask, now);
@@ -132,7 +132,7 @@ impl Engine {
     }
 
     async fn approve(&mut self, mut ask: ApprovalAsk) -> Result<Body, CommandError> {
-        self.open_for_commands()?;
+        self.open_for_commands().await?;
         let now = clock::now();
         ask.approval_id = self.new_id("approval", now);
         let snapshot = self.snapshot(now);
@@ -159,7 +159,7 @@ impl Engine {
     }
 
     async fn hold(&mut self, held: Held, by: Asker) -> Result<String, CommandError> {
-        self.open_for_commands()?;
+        self.open_for_commands().await?;
         let mcp_server = self.server_of(held)?;
         // What only a person ends stays as it is; a stop that was merely seen becomes a person's.
         let cause = self.history.orders.get(&mcp_server).map(|order| order.cause);
@@ -173,7 +173,7 @@ impl Engine {
     }
 
     async fn pause(&mut self, server: Option<String>, duration: SignedDuration, by: Asker) -> Result<Timestamp, CommandError> {
-        self.open_for_commands()?;
+        self.open_for_commands().await?;
         let mcp_server = server.map(|server| self.server_of(Held::Server(server))).transpose()?;
         if self.history.pauses.len() >= PAUSES_MAX && !self.history.pauses.contains_key(&mcp_server) {
             let why = format!("{PAUSES_MAX} pauses stand already: pause everything instead");
@@ -188,7 +188,7 @@ impl Engine {
     }
 
     async fn unpause(&mut self, by: Asker) -> Result<(), CommandError> {
-        self.open_for_commands()?;
+        self.open_for_commands().await?;
         if !self.history.pauses.contains_key(&None) {
             return Err(CommandError::NothingToDo("nothing pauses everything; a server's own pause ends by its name".to_owned()));
         }
@@ -198,7 +198,7 @@ impl Engine {
 
     /// Ends what people hold this server with: a hold order, its own pause, or both.
     async fn resume(&mut self, resume: Resume) -> Result<String, CommandError> {
-        self.open_for_commands()?;
+        self.open_for_commands().await?;
         let server = self.server_of(resume.held)?;
         let why = format!("resumed by {} ({}): {}", resume.principal, resume.role, resume.reason);
         let mut records = Vec::new();
@@ -215,8 +215,11 @@ impl Engine {
         Ok(server)
     }
 
-    fn open_for_commands(&self) -> Result<(), CommandError> {
-        if self.draining { Err(CommandError::Stopping) } else { Ok(()) }
+    async fn open_for_commands(&mut self) -> Result<(), CommandError> {
+        if self.draining {
+            return Err(CommandError::Stopping);
+        }
+        if self.history_is_whole().await { Ok(()) } else { Err(CommandError::Unwritable) }
     }
 
     async fn write_down(&mut self, actor: &str, bodies: Vec<Body>) -> Result<(), CommandError> {

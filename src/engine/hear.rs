@@ -114,15 +114,16 @@ impl Engine {
         let path = self.parts.log_file.as_deref();
         let hash = |s: &crate::observe::log::ServerState| path.and_then(|path| line::sha256(path, s.file, s.offset));
         let died = self.board.log(&update.servers, &hash);
+        // Before all is read, too: it may have ended while we were away, and Hangar has not looked yet.
+        if update.told.iter().any(|t| matches!(t.what, Change::StdoutEof)) {
+            self.process_ended();
+        }
         self.log_caught_up |= update.caught_up || self.log_trouble.is_some();
         if !self.log_caught_up {
             return;
         }
         for id in &died {
             self.maybe_dead(id);
-        }
-        if update.told.iter().any(|t| matches!(t.what, Change::StdoutEof)) {
-            self.process_ended();
         }
     }
 

@@ -471,5 +471,16 @@ fn seconds(details: &Value, key: &str) -> Option<SignedDuration> {
     if (0.0..1e9).contains(&seconds) { SignedDuration::try_from_secs_f64(seconds).ok() } else { None }
 }
 
+/// Entry point for fuzzing: any bytes as each of Hangar's answers.
+#[doc(hidden)]
+pub fn fuzz_answers(data: &[u8]) {
+    let now = Timestamp::UNIX_EPOCH;
+    let _ = (server(data, "api", now), list(data, now), started(data), tools(data), logs(data));
+    let _ = (me(data), system(data), groups(data), acknowledged(data), refusal(500, None, data, now));
+    if let Ok(group) = group(data) {
+        let _ = group.reading("api", now);
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -16,6 +16,7 @@ use reqwest::{Method, Response, Url};
 use super::answers::{self, Group, LogLine, Me, ServerDetail, ServerList, Started, System};
 use super::auth::{AuthGuard, AuthMemory, AuthState, Clock, Verdict};
 use super::fault::{CallError, Fault, chain, clean_to};
+use crate::crash;
 use crate::observe::metrics_text::{Collector, MetricsReading};
 use crate::policy::valid_server_id;
 pub use events::Socket;
@@ -188,18 +189,27 @@ impl HangarClient {
     /// `POST /api/mcp_servers/{id}/start`. A ready server answers 200 and nothing happens.
     pub async fn start(&self, id: &str) -> Result<Started, CallError> {
         let call = Call { timeout: Some(self.settings.start_timeout), ..Call::post("api/mcp_servers", id, "/start") };
-        self.call(call, answers::started).await
+        crash::point("start.unsent");
+        let answer = self.call(call, answers::started).await;
+        crash::point("start.answered");
+        answer
     }
 
     /// `POST /api/mcp_servers/{id}/stop`. Whatever the reason, Hangar counts it as `manual`.
     pub async fn stop(&self, id: &str, reason: &str) -> Result<(), CallError> {
         let body = serde_json::json!({ "reason": reason }).to_string();
-        self.call(Call { body: Some(body), ..Call::post("api/mcp_servers", id, "/stop") }, answers::acknowledged).await
+        crash::point("stop.unsent");
+        let answer = self.call(Call { body: Some(body), ..Call::post("api/mcp_servers", id, "/stop") }, answers::acknowledged).await;
+        crash::point("stop.answered");
+        answer
     }
 
     /// `POST /api/groups/{id}/rebalance`. Resets the group's circuit and evicts its degraded members.
     pub async fn rebalance(&self, group: &str) -> Result<(), CallError> {
-        self.call(Call::post("api/groups", group, "/rebalance"), answers::acknowledged).await
+        crash::point("rebalance.unsent");
+        let answer = self.call(Call::post("api/groups", group, "/rebalance"), answers::acknowledged).await;
+        crash::point("rebalance.answered");
+        answer
     }
 
     /// An authenticated call: let through by the guard, exchanged, read, and told to the guard.

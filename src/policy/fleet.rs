@@ -13,13 +13,16 @@ use super::hold::Hold;
 use super::ladder::Rung;
 use super::limits::Policy;
 use super::reason::Reason;
-use super::record::Outcome;
+use super::record::{Outcome, Receipt};
 use super::snapshot::{HangarReading, ServerReading, Snapshot, State, StopReason};
 use super::verify::Verified;
 use super::when::after;
 
 /// How often the second half of one attempt is begun at most; each time it reads before it sends.
 const SECOND_MAX: usize = 3;
+/// How often what was taken out is put back at most: for about an hour and a half.
+const PUT_BACK_MAX: usize = 24;
+const PUT_BACK_PAUSE_MAX: SignedDuration = SignedDuration::from_mins(5);
 /// Servers that an outcome names; the rest are counted.
 const NAMED_MAX: usize = 10;
 
@@ -95,15 +98,16 @@ impl History {
     }
 }
 
-/// What is saved before `rung` acts on the incident's server. `ready` are the servers whose gauge says so.
+/// What is saved before `rung` acts on the incident's server, by what the gauges say: `up` are ready, being started or
+/// retried by Hangar, `dead` are dead.
 #[must_use]
-pub fn to_save(history: &History, rung: Rung, server: &str, ready: BTreeSet<String>, ill: BTreeSet<String>) -> Saved {
+pub fn to_save(history: &History, rung: Rung, server: &str, up: &BTreeSet<String>, dead: &BTreeSet<String>) -> Saved {
     let mut saved = Saved::default();
     saved.left.extend(history.orders.keys().cloned());
-    for id in ready.iter().chain(&ill).chain(history.open.keys()) {
+    for id in up.iter().chain(dead).chain(history.open.keys()) {
         let may = match history.open.get(id).map(|i| i.reason) {
             Some(Reason::CapabilityBlocked) => false,
-            Some(Reason::Unknown) | None => ready.contains(id) || id == server,
+            Some(Reason::Unknown) | None => up.contains(id) || id == server,
             Some(Reason::GivenUp | Reason::Crashed | Reason::StartFailed) => true,
         };
         let place = match (may && !saved.left.contains(id), history.open.contains_key(id)) {
@@ -188,8 +192,8 @@ pub fn second(policy: &Policy, hangar: &HangarReading, attempt: &Attempt, now: T
             Second::Over("the medic ended before it heard an answer", None)
         }
         Rung::RoleRuntimeRestart => Second::Due("its upstream was restarted, the start is due"),
-        _ if begun >= SECOND_MAX => Second::Over("what was taken away could not be put back in three tries", Some(Outcome::Failed)),
-        Rung::ConnectorRestart => Second::Due("its definition may be out: it is put back"),
+        Rung::ConnectorRestart => put_back(attempt, now),
+        _ if begun >= SECOND_MAX => Second::Over("its servers could not be brought back in three tries", Some(Outcome::Failed)),
         _ if attempt.seconds.last().is_some_and(|process| *process != hangar.process_start) => {
             Second::Over("Hangar restarted again while its servers were brought back", Some(Outcome::Failed))
         }
@@ -202,6 +206,27 @@ pub fn second(policy: &Policy, hangar: &HangarReading, attempt: &Attempt, now: T
             if now < until { Second::Wait(Some(until)) } else { Second::Over("Hangar was not restarted in time", Some(Outcome::Timeout)) }
         }
     }
+}
+
+/// Tried again and again, ever more slowly: while it is out the server does not exist.
+fn put_back(attempt: &Attempt, now: Timestamp) -> Second {
+    let begun = attempt.seconds.len();
+    if begun >= PUT_BACK_MAX {
+        return Second::Over("its definition is out of Hangar and cannot be put back", Some(Outcome::Failed));
+    }
+    let pause =
+        SignedDuration::from_secs(1_i64.checked_shl(u32::try_from(begun).unwrap_or(u32::MAX)).unwrap_or(i64::MAX)).min(PUT_BACK_PAUSE_MAX);
+    match attempt.half_done_at.map(|at| after(at, pause)) {
+        Some(until) if begun > 0 && now < until => Second::Wait(Some(until)),
+        Some(_) | None => Second::Due("its definition may be out: it is put back"),
+    }
+}
+
+/// A definition that we took out and could not put back: only a person can.
+#[must_use]
+pub fn definition_is_out(incident: &Incident) -> bool {
+    let last = incident.attempts.iter().rev().find(|a| a.action == Rung::ConnectorRestart);
+    last.is_some_and(|a| a.outcome == Some(Outcome::Failed) && !a.seconds.is_empty() && a.receipt == Some(Receipt::Unknown))
 }
 
 /// Judges an attempt that has its receipt, on the servers that were saved.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use super::decide::{Decision, decide};
-use super::fleet::shutdowns_are_ours;
+use super::fleet::{definition_is_out, shutdowns_are_ours};
 use super::gate::Gate;
 use super::halves::{Second, second};
 use super::history::{Acted, Attempt, History, Incident, attempt_id, incident_id, valid_server_id};
@@ -359,6 +359,10 @@ impl Keeper<'_> {
                 records.push(self.healed());
                 records
             }
+            Seen::Gone if definition_is_out(self.incident) && self.incident.exhausted_at.is_none() => {
+                vec![Body::Exhausted { incident_id: self.incident.incident_id.clone() }]
+            }
+            Seen::Gone if definition_is_out(self.incident) => Vec::new(),
             Seen::Gone => vec![self.closed(Closed::Cancelled, "Hangar no longer knows this server")],
             Seen::Cold if self.brought_back_soon() => Vec::new(),
             Seen::Cold if self.cold_is_an_end() => {

@@ -312,6 +312,9 @@ impl<'a> Climber<'a> {
         if seen == Seen::Unknown {
             return Standing::new(Phase::Watching, "the state is being read");
         }
+        if seen == Seen::Gone && super::fleet::definition_is_out(incident) {
+            return Standing::new(Phase::Exhausted, "its definition is out of Hangar and could not be put back: a person must do it");
+        }
         if matches!(seen, Seen::Healthy | Seen::Gone) {
             return Standing::new(Phase::Watching, "ready again, but nothing healthy was seen since");
         }

@@ -194,7 +194,24 @@ impl AttemptView {
 
 /// Evidence that names things and holds no text of an upstream. Whatever is not listed stays with the store: Hangar's
 /// stdio servers share loopback, and one server's output may hold another's secrets.
-const EVIDENCE_FOR_ALL: &[&str] = &["exposed_tools", "undeclared_tools", "undeclared_tools_note", "principal"];
+const EVIDENCE_FOR_ALL: &[&str] = &[
+    "exposed_tools",
+    "undeclared_tools",
+    "undeclared_tools_note",
+    "principal",
+    // Ids of servers, and times.
+    "servers_before",
+    "servers_after",
+    "only_live",
+    "only_in_file",
+    "added",
+    "removed",
+    "updated",
+    "started",
+    "left_alone",
+    "definition_out",
+    crate::policy::LEASE_HELD_UNTIL,
+];
 
 fn without_upstream_text(evidence: BTreeMap<String, Value>) -> BTreeMap<String, Value> {
     let (mut kept, withheld): (BTreeMap<_, _>, BTreeMap<_, _>) =

@@ -1,7 +1,9 @@
-//! The attempt log on SQLite: durable, chained, and refusing what it must not touch.
+//! The attempt log on SQLite and on PostgreSQL: durable, chained, and refusing what it must not touch.
 
+mod homes;
 mod refusals;
 mod retention;
+mod server;
 mod start;
 mod tampering;
 
@@ -12,9 +14,9 @@ use hangar_medic::policy::{
     Body, Budgets, Closed, History, HoldCause, Outcome, Policy, Reason, Receipt, Record, Rung, Stops, StormLimits, Symptom, attempt_id,
     incident_id,
 };
+use homes::{Home, on_both};
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
-use sqlx::{ConnectOptions, Connection, SqliteConnection};
 
 const INSTANCE: &str = "127.0.0.1:8000";
 
@@ -28,14 +30,6 @@ fn run<T>(test: impl Future<Output = T>) -> T {
 
 async fn open(dir: &Path) -> Store {
     Store::open(dir, INSTANCE).await.unwrap()
-}
-
-/// The database behind the store's back.
-async fn tamper(dir: &Path, statements: &'static str) {
-    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(dir.join("medic.db"));
-    let mut db: SqliteConnection = options.connect().await.unwrap();
-    sqlx::raw_sql(statements).execute(&mut db).await.unwrap();
-    db.close().await.unwrap();
 }
 
 fn opened(server: &str, second: i64, reason: Reason) -> Body {
@@ -105,7 +99,7 @@ fn whole(server: &str, second: i64) -> Vec<Body> {
     ]
 }
 
-async fn all(store: &Store) -> Vec<Record> {
+async fn all(store: &impl AttemptLog) -> Vec<Record> {
     let mut records = Vec::new();
     store.replay(&mut |record| records.push(record)).await.unwrap();
     records
@@ -120,123 +114,107 @@ fn fold(records: &[Record], policy: &Policy, now: Timestamp) -> History {
     history
 }
 
-#[test]
-fn what_was_appended_is_read_back_as_it_was_returned() {
-    run(async {
-        let dir = tempfile::tempdir().unwrap();
-        let store = open(dir.path()).await;
-        let nanoseconds = at(0) + SignedDuration::from_nanos(1_234_567);
-        let mut written = store.append(nanoseconds, "sidecar", whole("api", 0)).await.unwrap();
-        written.extend(store.append(at(9), "o'brien \"\u{0}", vec![held("db")]).await.unwrap());
-        assert_eq!(written.iter().map(|r| r.seq).collect::<Vec<_>>(), (1..=9).collect::<Vec<_>>());
-        assert_eq!(all(&store).await, written);
-        drop(store);
-        assert_eq!(all(&open(dir.path()).await).await, written);
-    });
+async fn what_was_appended_is_read_back_as_it_was_returned<H: Home>() {
+    let home = H::new();
+    let store = home.open().await;
+    let nanoseconds = at(0) + SignedDuration::from_nanos(1_234_567);
+    let mut written = store.append(nanoseconds, "sidecar", whole("api", 0)).await.unwrap();
+    written.extend(store.append(at(9), "o'brien \"\u{0}", vec![held("db")]).await.unwrap());
+    assert_eq!(written.iter().map(|r| r.seq).collect::<Vec<_>>(), (1..=9).collect::<Vec<_>>());
+    assert_eq!(all(&store).await, written);
+    H::close(store).await;
+    assert_eq!(all(&home.open().await).await, written);
 }
 
-#[test]
-fn a_checkpoint_is_replaced_in_place_and_is_no_record() {
-    run(async {
-        let dir = tempfile::tempdir().unwrap();
-        let store = open(dir.path()).await;
-        assert_eq!(store.get("log_position").await.unwrap(), None);
-        for offset in [1, 2] {
-            store.put("log_position", serde_json::json!({ "offset": offset })).await.unwrap();
-        }
-        store.close().await;
-        let store = open(dir.path()).await;
-        assert_eq!(store.get("log_position").await.unwrap(), Some(serde_json::json!({ "offset": 2 })));
-        assert_eq!(store.head().await.unwrap(), None);
-    });
+async fn a_checkpoint_is_replaced_in_place_and_is_no_record<H: Home>() {
+    let home = H::new();
+    let store = home.open().await;
+    assert_eq!(store.get("log_position").await.unwrap(), None);
+    for offset in [1, 2] {
+        store.put("log_position", serde_json::json!({ "offset": offset })).await.unwrap();
+    }
+    H::close(store).await;
+    let store = home.open().await;
+    assert_eq!(store.get("log_position").await.unwrap(), Some(serde_json::json!({ "offset": 2 })));
+    assert_eq!(store.head().await.unwrap(), None);
 }
 
-#[test]
-fn lists_hold_the_newest_and_show_the_oldest_of_them_first() {
-    run(async {
-        let dir = tempfile::tempdir().unwrap();
-        let store = open(dir.path()).await;
-        for (n, server) in ["a", "b", "c"].into_iter().enumerate() {
-            let second = i64::try_from(n).unwrap() * 100;
-            store.append(at(second), "sidecar", whole(server, second)).await.unwrap();
-        }
-        // Two open at once, their records interleaved.
-        let bodies =
-            vec![opened("d", 400, Reason::Crashed), opened("a", 401, Reason::GivenUp), attempt("d", 400, 1, Rung::ClientReconnect)];
-        store.append(at(400), "sidecar", bodies).await.unwrap();
-        let servers = |found: Vec<hangar_medic::policy::Incident>| found.iter().map(|i| i.mcp_server.clone()).collect::<String>();
-        for (state, limit, expected) in [
-            (IncidentState::All, 1000, "abcda"),
-            (IncidentState::All, 2, "da"),
-            (IncidentState::Open, 1000, "da"),
-            (IncidentState::Closed, 2, "bc"),
-            (IncidentState::Open, 1, "a"),
-        ] {
-            assert_eq!(servers(store.incidents(state, limit).await.unwrap()), expected, "{state:?} {limit}");
-        }
-        let attempts = store.attempts(None, 3).await.unwrap();
-        assert_eq!(
-            attempts.iter().map(|a| a.attempt_id.as_str()).collect::<Vec<_>>(),
-            [
-                &attempt_id(&incident_id("c", at(200)), 1),
-                &attempt_id(&incident_id("c", at(200)), 2),
-                &attempt_id(&incident_id("d", at(400)), 1),
-            ]
-        );
-        let one = incident_id("b", at(100));
-        assert_eq!(store.attempts(Some(&one), 1).await.unwrap()[0].outcome, Some(Outcome::Recovered));
-        assert_eq!(store.attempts(Some("b.1"), 9).await.unwrap(), []);
-        let incident = store.incident(&one).await.unwrap().unwrap();
-        assert_eq!((incident.reason, incident.attempts.len()), (Reason::Crashed, 2));
-        assert_eq!(incident.closed.unwrap().0, Closed::Recovered);
-        assert_eq!(store.incident("b.1").await.unwrap(), None);
-    });
+async fn lists_hold_the_newest_and_show_the_oldest_of_them_first<H: Home>() {
+    let home = H::new();
+    let store = home.open().await;
+    for (n, server) in ["a", "b", "c"].into_iter().enumerate() {
+        let second = i64::try_from(n).unwrap() * 100;
+        store.append(at(second), "sidecar", whole(server, second)).await.unwrap();
+    }
+    // Two open at once, their records interleaved.
+    let bodies = vec![opened("d", 400, Reason::Crashed), opened("a", 401, Reason::GivenUp), attempt("d", 400, 1, Rung::ClientReconnect)];
+    store.append(at(400), "sidecar", bodies).await.unwrap();
+    let servers = |found: Vec<hangar_medic::policy::Incident>| found.iter().map(|i| i.mcp_server.clone()).collect::<String>();
+    for (state, limit, expected) in [
+        (IncidentState::All, 1000, "abcda"),
+        (IncidentState::All, 2, "da"),
+        (IncidentState::Open, 1000, "da"),
+        (IncidentState::Closed, 2, "bc"),
+        (IncidentState::Open, 1, "a"),
+    ] {
+        assert_eq!(servers(store.incidents(state, limit).await.unwrap()), expected, "{state:?} {limit}");
+    }
+    let attempts = store.attempts(None, 3).await.unwrap();
+    assert_eq!(
+        attempts.iter().map(|a| a.attempt_id.as_str()).collect::<Vec<_>>(),
+        [
+            &attempt_id(&incident_id("c", at(200)), 1),
+            &attempt_id(&incident_id("c", at(200)), 2),
+            &attempt_id(&incident_id("d", at(400)), 1),
+        ]
+    );
+    let one = incident_id("b", at(100));
+    assert_eq!(store.attempts(Some(&one), 1).await.unwrap()[0].outcome, Some(Outcome::Recovered));
+    assert_eq!(store.attempts(Some("b.1"), 9).await.unwrap(), []);
+    let incident = store.incident(&one).await.unwrap().unwrap();
+    assert_eq!((incident.reason, incident.attempts.len()), (Reason::Crashed, 2));
+    assert_eq!(incident.closed.unwrap().0, Closed::Recovered);
+    assert_eq!(store.incident("b.1").await.unwrap(), None);
 }
 
-#[test]
-fn counters_start_from_the_latest_settlement_of_each_attempt() {
-    run(async {
-        let dir = tempfile::tempdir().unwrap();
-        let store = open(dir.path()).await;
-        store.append(at(0), "sidecar", whole("a", 0)).await.unwrap();
-        store.append(at(1), "sidecar", whole("b", 1)).await.unwrap();
-        // The recovery of b did not last.
-        let later = vec![settled("b", 1, 2, Outcome::Insufficient), opened("c", 2, Reason::GivenUp), closed("c", 2, Closed::Cancelled)];
-        store.append(at(2), "sidecar", later).await.unwrap();
-        let expected = Counts {
-            settled: [
-                ((Rung::CapabilityRefresh, Outcome::Insufficient), 2),
-                ((Rung::SessionReconnect, Outcome::Recovered), 1),
-                ((Rung::SessionReconnect, Outcome::Insufficient), 1),
-            ]
-            .into(),
-            recoveries: [((Rung::SessionReconnect, Reason::Crashed), 1)].into(),
-            closed: [(Closed::Recovered, 2), (Closed::Cancelled, 1)].into(),
-            incidents: [(Reason::Crashed, 2), (Reason::GivenUp, 1)].into(),
-        };
-        assert_eq!(store.counts().await.unwrap(), expected);
-    });
+async fn counters_start_from_the_latest_settlement_of_each_attempt<H: Home>() {
+    let home = H::new();
+    let store = home.open().await;
+    store.append(at(0), "sidecar", whole("a", 0)).await.unwrap();
+    store.append(at(1), "sidecar", whole("b", 1)).await.unwrap();
+    // The recovery of b did not last.
+    let later = vec![settled("b", 1, 2, Outcome::Insufficient), opened("c", 2, Reason::GivenUp), closed("c", 2, Closed::Cancelled)];
+    store.append(at(2), "sidecar", later).await.unwrap();
+    let expected = Counts {
+        settled: [
+            ((Rung::CapabilityRefresh, Outcome::Insufficient), 2),
+            ((Rung::SessionReconnect, Outcome::Recovered), 1),
+            ((Rung::SessionReconnect, Outcome::Insufficient), 1),
+        ]
+        .into(),
+        recoveries: [((Rung::SessionReconnect, Reason::Crashed), 1)].into(),
+        closed: [(Closed::Recovered, 2), (Closed::Cancelled, 1)].into(),
+        incidents: [(Reason::Crashed, 2), (Reason::GivenUp, 1)].into(),
+    };
+    assert_eq!(store.counts().await.unwrap(), expected);
 }
 
-#[test]
-fn a_recovery_that_did_not_last_proves_nothing_in_a_storm_after_a_restart_either() {
-    run(async {
-        let dir = tempfile::tempdir().unwrap();
-        let store = open(dir.path()).await;
-        // "held" stays open for a day; "api" was recovered beside it, died again outside of the storm's window, and is closed.
-        let mut again = whole("api", 500);
-        if let Body::IncidentOpened { reopens, .. } = &mut again[0] {
-            *reopens = Some(incident_id("api", at(10)));
-        }
-        let mut records = store.append(at(0), "sidecar", vec![opened("held", 0, Reason::CapabilityBlocked)]).await.unwrap();
-        records.extend(store.append(at(10), "sidecar", whole("api", 10)).await.unwrap());
-        records.extend(store.append(at(500), "sidecar", again).await.unwrap());
-        let (policy, now) = (Policy::default(), at(86_400));
-        let history = store.history(&policy, now).await.unwrap();
-        assert_eq!(history, fold(&records, &policy, now));
-        let seen: Vec<_> = history.opened.iter().map(|o| (o.mcp_server.as_str(), o.recovered)).collect();
-        assert_eq!(seen, [("held", false), ("api", false)]);
-    });
+async fn a_recovery_that_did_not_last_proves_nothing_in_a_storm_after_a_restart_either<H: Home>() {
+    let home = H::new();
+    let store = home.open().await;
+    // "held" stays open for a day; "api" was recovered beside it, died again outside of the storm's window, and is closed.
+    let mut again = whole("api", 500);
+    if let Body::IncidentOpened { reopens, .. } = &mut again[0] {
+        *reopens = Some(incident_id("api", at(10)));
+    }
+    let mut records = store.append(at(0), "sidecar", vec![opened("held", 0, Reason::CapabilityBlocked)]).await.unwrap();
+    records.extend(store.append(at(10), "sidecar", whole("api", 10)).await.unwrap());
+    records.extend(store.append(at(500), "sidecar", again).await.unwrap());
+    let (policy, now) = (Policy::default(), at(86_400));
+    let history = store.history(&policy, now).await.unwrap();
+    assert_eq!(history, fold(&records, &policy, now));
+    let seen: Vec<_> = history.opened.iter().map(|o| (o.mcp_server.as_str(), o.recovered)).collect();
+    assert_eq!(seen, [("held", false), ("api", false)]);
 }
 
 /// Turns arbitrary numbers into a sequence of records that the planner could have written.
@@ -341,4 +319,12 @@ proptest! {
             assert_eq!(store.counts().await.unwrap(), counts);
         });
     }
+}
+
+on_both! {
+    what_was_appended_is_read_back_as_it_was_returned,
+    a_checkpoint_is_replaced_in_place_and_is_no_record,
+    lists_hold_the_newest_and_show_the_oldest_of_them_first,
+    counters_start_from_the_latest_settlement_of_each_attempt,
+    a_recovery_that_did_not_last_proves_nothing_in_a_storm_after_a_restart_either,
 }

@@ -46,6 +46,13 @@ fn the_shipped_file_is_what_the_program_prints_as_its_example() {
 }
 
 #[test]
+fn the_page_of_settings_is_what_the_program_prints() {
+    let page = std::fs::read_to_string(shipped().with_file_name("README.md")).unwrap();
+    let (_, settings) = page.split_once("<!-- From here on: hangar-medic check-config --reference -->\n").unwrap();
+    assert_eq!(settings, out(&medic(&["check-config", "--reference"])));
+}
+
+#[test]
 fn a_valid_file_prints_the_effective_configuration_that_loads_again() {
     let (_dir, file) = written("hangar: {url: 'https://h.example/base', request_timeout: 30s}");
     let output = medic(&["check-config", &file]);

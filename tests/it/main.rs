@@ -10,16 +10,21 @@
 )]
 
 mod attempt_log;
+mod broad;
 mod config;
+mod crash;
 mod doctor;
 mod e2e;
 mod face;
 mod first_words;
+mod flood;
+mod fuzz;
 mod hangar;
 mod log;
 mod page;
 mod playbook;
 mod policy;
+mod replicas;
 mod seeing;
 mod server;
 mod support;

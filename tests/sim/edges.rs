@@ -1,13 +1,12 @@
 //! The daemon's outward edges in a world: the wire to Hangar, the disk, and what is remembered of credentials.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use hangar_medic::attempt_log::{
-    AttemptLog, Checkpoints, Counts, Cut, GENESIS, Head, IncidentState, LogError, Progress, VerifyReport, hash_of,
+    AttemptLog, Checkpoints, Counts, Cut, GENESIS, Head, IncidentState, LogError, Place, Progress, VerifyReport, hash_of,
 };
 use hangar_medic::hangar::client::{Answer, Sent, Wire};
 use hangar_medic::hangar::{AuthMemory, Fault, MemoryError};
@@ -280,7 +279,7 @@ impl Wire for Shared {
 }
 
 fn full() -> LogError {
-    LogError::Unwritable { path: PathBuf::from("sim"), source: "no space left".into() }
+    LogError::Unwritable { place: Place::Server("sim".to_owned()), source: "no space left".into() }
 }
 
 impl AttemptLog for Shared {

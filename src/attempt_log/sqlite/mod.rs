@@ -1,113 +1,104 @@
 //! The attempt log in one SQLite file.
 
-mod check;
 mod open;
-mod read;
-mod write;
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 use futures_util::future::BoxFuture;
-use jiff::Timestamp;
-use serde_json::Value;
-use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqlitePool};
-use tokio::sync::Mutex;
+use futures_util::stream::BoxStream;
+use sqlx::ConnectOptions;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqlitePool, SqliteRow};
+use sqlx::{Sqlite, Transaction};
 
-use super::files::Remembered;
-use super::{AttemptLog, Checkpoints, Counts, Cut, Head, IncidentState, LogError, Progress, VerifyReport};
-use crate::policy::{Attempt, Body, History, Incident, Policy, Record};
+use super::driver::{Arg, Driver, Link, bound, columns};
+use super::error::Place;
+use super::files::{self, Remembered};
+use super::tables::Tables;
+use super::{Head, LogError};
 
-/// The one connection that writes. Empty after a failure and while a write is under way, so that neither a failed write nor
-/// a dropped future leaves half a transaction behind: the connection goes, and with it what was not committed.
-#[derive(Debug, Default)]
-struct Writer {
-    connection: Option<SqliteConnection>,
-    remembered: Option<Remembered>,
-}
+/// The store in a directory. Holds `medic.lock` while it lives, unless it was opened for reading only.
+pub type Store = Tables<Files>;
 
-/// An open store. Holds `medic.lock` while it lives, unless it was opened for reading only.
+/// The database file and what lies beside it.
 #[derive(Debug)]
-pub struct Store {
-    /// The database file.
+pub struct Files {
     path: PathBuf,
-    instance: String,
+    place: Place,
     options: SqliteConnectOptions,
     /// Device and inode of the database when it was opened.
     identity: Option<(u64, u64)>,
     readers: SqlitePool,
-    writer: Option<Mutex<Writer>>,
+    /// `None` where the store is for reading.
+    remembered: Option<Mutex<Remembered>>,
     /// Last, so that the connections go before it does.
     _lock: Option<File>,
 }
 
+columns!(SqliteRow);
+
+impl Link for SqliteConnection {
+    type Row = SqliteRow;
+    const BEGIN: &'static str = "BEGIN IMMEDIATE";
+
+    fn run(&mut self, statement: &'static str, args: Vec<Arg>) -> BoxFuture<'_, Result<(), sqlx::Error>> {
+        Box::pin(async move { bound!(statement, args).execute(self).await.map(drop) })
+    }
+
+    fn rows(&mut self, statement: &'static str, args: Vec<Arg>) -> BoxStream<'_, Result<SqliteRow, sqlx::Error>> {
+        bound!(statement, args).fetch(self)
+    }
+}
+
+impl Driver for Files {
+    type Link = SqliteConnection;
+    type Snapshot = Transaction<'static, Sqlite>;
+
+    fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// What goes to a file that was removed is lost, however well it was synced.
+    fn still_there(&self) -> Result<(), LogError> {
+        let unwritable = |source| LogError::Unwritable { place: self.place.clone(), source };
+        let identity = files::identity(&self.path).map_err(|e| unwritable(Box::new(e)))?;
+        if self.identity.is_some_and(|known| known != identity) {
+            return Err(unwritable("the file was replaced by another one while it was in use".into()));
+        }
+        Ok(())
+    }
+
+    fn connect<'a>(&'a self, _instance: &'a str) -> BoxFuture<'a, Result<SqliteConnection, LogError>> {
+        Box::pin(async move { self.options.connect().await.map_err(|e| LogError::writing(&self.place, e)) })
+    }
+
+    fn snapshot(&self) -> BoxFuture<'_, Result<Self::Snapshot, sqlx::Error>> {
+        Box::pin(self.readers.begin())
+    }
+
+    fn remember(&self, instance: &str, head: &Head) {
+        if let Some(remembered) = &self.remembered {
+            remembered.lock().unwrap_or_else(PoisonError::into_inner).write(instance, head);
+        }
+    }
+
+    fn remembered(&self, instance: &str) -> Option<Head> {
+        files::remembered(self.path.parent()?).filter(|(of, _)| of == instance).map(|(_, head)| head)
+    }
+}
+
+#[cfg(test)]
 impl Store {
-    /// The database file.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Whose chain this is.
-    #[must_use]
-    pub fn instance(&self) -> &str {
-        &self.instance
-    }
-}
-
-impl AttemptLog for Store {
-    fn append<'a>(&'a self, at: Timestamp, actor: &'a str, bodies: Vec<Body>) -> BoxFuture<'a, Result<Vec<Record>, LogError>> {
-        Box::pin(self.write_records(at, actor, bodies))
-    }
-
-    fn history<'a>(&'a self, policy: &'a Policy, now: Timestamp) -> BoxFuture<'a, Result<History, LogError>> {
-        Box::pin(self.read_history(policy, now))
-    }
-
-    fn replay<'a>(&'a self, each: &'a mut (dyn FnMut(Record) + Send)) -> BoxFuture<'a, Result<(), LogError>> {
-        Box::pin(self.read_all(each))
-    }
-
-    fn incidents(&self, state: IncidentState, limit: u32) -> BoxFuture<'_, Result<Vec<Incident>, LogError>> {
-        Box::pin(self.read_incidents(state, limit))
-    }
-
-    fn incident<'a>(&'a self, incident_id: &'a str) -> BoxFuture<'a, Result<Option<Incident>, LogError>> {
-        Box::pin(self.read_incident(incident_id))
-    }
-
-    fn attempts<'a>(&'a self, incident_id: Option<&'a str>, limit: u32) -> BoxFuture<'a, Result<Vec<Attempt>, LogError>> {
-        Box::pin(self.read_attempts(incident_id, limit))
-    }
-
-    fn counts(&self) -> BoxFuture<'_, Result<Counts, LogError>> {
-        Box::pin(self.read_counts())
-    }
-
-    fn verify<'a>(&'a self, progress: &'a mut (dyn FnMut(Progress) + Send)) -> BoxFuture<'a, Result<VerifyReport, LogError>> {
-        Box::pin(self.check_chain(progress))
-    }
-
-    fn export<'a>(&'a self, out: &'a mut (dyn std::io::Write + Send)) -> BoxFuture<'a, Result<u64, LogError>> {
-        Box::pin(self.write_export(out))
-    }
-
-    fn cut<'a>(&'a self, before: Timestamp, now: Timestamp, actor: &'a str) -> BoxFuture<'a, Result<Cut, LogError>> {
-        Box::pin(self.cut_prefix(before, now, actor))
-    }
-
-    fn head(&self) -> BoxFuture<'_, Result<Option<Head>, LogError>> {
-        Box::pin(self.read_head())
-    }
-}
-
-impl Checkpoints for Store {
-    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Value>, LogError>> {
-        Box::pin(self.read_checkpoint(key))
-    }
-
-    fn put<'a>(&'a self, key: &'a str, value: Value) -> BoxFuture<'a, Result<(), LogError>> {
-        Box::pin(self.write_checkpoint(key, value))
+    /// Lets the file grow no further than it is, as a full disk would; `None` lifts that.
+    pub(crate) async fn fill_disk(&self, full: bool) {
+        let mut writer = self.writer.as_ref().unwrap().lock().await;
+        if writer.connection.is_none() {
+            writer.connection = Some(self.driver.connect("").await.unwrap());
+        }
+        let pages: i64 = if full { 1 } else { 1 << 30 };
+        let pragma = sqlx::query(sqlx::AssertSqlSafe(format!("PRAGMA max_page_count = {pages}")));
+        pragma.fetch_one(writer.connection.as_mut().unwrap()).await.unwrap();
     }
 }
 

@@ -1,25 +1,17 @@
 //! Opening a store, and every reason not to.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{ConnectOptions, Connection, SqlSafeStr};
-use tokio::sync::Mutex;
+use sqlx::{ConnectOptions, Connection};
 
-use super::super::chain::{Fault, FaultKind};
-use super::super::error::sqlite_code;
+use super::super::LogError;
+use super::super::error::{Place, sqlite_code};
 use super::super::files::{self, Remembered};
-use super::super::{Head, LogError, sql};
-use super::read::{head_of, row};
-use super::{Store, Writer};
-
-/// Every migration, oldest first. A released one is never changed; a new kind of record that an older version must not
-/// overlook comes with a new migration.
-const MIGRATIONS: [(i64, &str, &str); 1] = [(1, "attempt log", include_str!("../migrations/sqlite/0001_attempt_log.sql"))];
-
-const NEWEST: i64 = 1;
+use super::super::migrate;
+use super::super::tables::end;
+use super::{Files, Store};
 
 /// Up to this size (bytes) the whole file is checked at each start: about 0.1 s. Above it, `Store::check_pages` does it later.
 const CHECK_AT_START_MAX: u64 = 32 << 20;
@@ -58,10 +50,11 @@ impl Store {
         let lock = files::lock(dir)?;
         files::make_database(dir)?;
         let path = files::database(dir);
+        let place = Place::file(&path);
         let options = options(&path, false).journal_mode(SqliteJournalMode::Wal).synchronous(SqliteSynchronous::Full);
         inspect(dir).await?;
-        let mut connection = options.clone().connect().await.map_err(|e| LogError::writing(&path, e))?;
-        let remembered = match prepare(&mut connection, dir, &path, instance).await {
+        let mut connection = options.clone().connect().await.map_err(|e| LogError::writing(&place, e))?;
+        let remembered = match prepare(&mut connection, dir, &place, instance).await {
             Ok(remembered) => remembered,
             Err(error) => {
                 // Not just dropped: that would end later, under the next try.
@@ -69,15 +62,11 @@ impl Store {
                 return Err(error);
             }
         };
-        Ok(Self {
-            identity: files::identity(&path).ok(),
-            readers: readers(options.clone().read_only(true)),
-            instance: instance.to_owned(),
-            options,
-            writer: Some(Mutex::new(Writer { connection: Some(connection), remembered: Some(remembered) })),
-            path,
-            _lock: Some(lock),
-        })
+        let identity = files::identity(&path).ok();
+        let readers = readers(options.clone().read_only(true));
+        let remembered = Some(std::sync::Mutex::new(remembered));
+        let driver = Files { path, place, options, identity, readers, remembered, _lock: Some(lock) };
+        Ok(Self::new(driver, instance, Some(connection)))
     }
 
     /// Opens the store for reading, also beside a running daemon. `instance` may be left out where the store has only one.
@@ -89,7 +78,7 @@ impl Store {
     pub async fn open_to_verify(dir: &Path, instance: Option<&str>) -> Result<Self, LogError> {
         let opened = Self::open_to_read(dir, instance, true).await;
         let hidden = match &opened {
-            Ok(store) => store.instance.is_empty(),
+            Ok(store) => store.instance().is_empty(),
             Err(error) => matches!(error, LogError::Damaged { .. }),
         };
         // Even whose chain it is may be unreadable: beside the database that is remembered too.
@@ -98,7 +87,7 @@ impl Store {
             Some(of) => {
                 let path = files::database(dir);
                 let options = options(&path, true).read_only(true);
-                Ok(Self::for_reading(&path, of, options))
+                Ok(Self::for_reading(path, &of, options))
             }
             None => opened,
         }
@@ -106,77 +95,70 @@ impl Store {
 
     async fn open_to_read(dir: &Path, instance: Option<&str>, damaged: bool) -> Result<Self, LogError> {
         let (path, options, mut connection) = connect_to_read(dir, damaged).await?;
-        let instance = look(&mut connection, &path, instance, damaged).await;
+        let instance = look(&mut connection, &Place::file(&path), instance, damaged).await;
         let _ = connection.close().await;
-        Ok(Self::for_reading(&path, instance?, options))
+        Ok(Self::for_reading(path, &instance?, options))
     }
 
-    fn for_reading(path: &Path, instance: String, options: SqliteConnectOptions) -> Self {
-        Self { identity: None, readers: readers(options.clone()), instance, options, writer: None, path: path.to_owned(), _lock: None }
+    fn for_reading(path: PathBuf, instance: &str, options: SqliteConnectOptions) -> Self {
+        let (place, readers) = (Place::file(&path), readers(options.clone()));
+        Self::new(Files { path, place, options, identity: None, readers, remembered: None, _lock: None }, instance, None)
     }
 
     /// Looks at every page of the file (SQLite's `quick_check`): about 2 s per GB. Smaller files are checked at each start.
     pub async fn check_pages(&self) -> Result<(), LogError> {
-        let mut connection = self.readers.acquire().await.map_err(|e| LogError::reading(&self.path, e))?;
-        quick_check(&mut connection, &self.path).await
+        let mut connection = self.driver.readers.acquire().await.map_err(|e| LogError::reading(self.place(), e))?;
+        quick_check(&mut connection, self.place()).await
     }
 
     /// Closes every connection and lets go of the lock. Dropping the store does the same, a moment later.
     pub async fn close(self) {
-        self.readers.close().await;
+        self.driver.readers.close().await;
         if let Some(writer) = &self.writer
             && let Some(connection) = writer.lock().await.connection.take()
         {
             let _ = connection.close().await;
         }
     }
-
-    /// A new connection for writing, in place of one that failed.
-    pub(super) async fn reconnect(&self) -> Result<SqliteConnection, LogError> {
-        self.options.clone().connect().await.map_err(|e| LogError::writing(&self.path, e))
-    }
 }
 
 /// Looks at a store without the right to change it: even the setting that a writer begins with is written to the file.
 async fn inspect(dir: &Path) -> Result<(), LogError> {
     let (path, _, mut connection) = connect_to_read(dir, false).await?;
-    let mut found = refuse_foreign(&mut connection, &path).await;
+    let place = Place::file(&path);
+    let mut found = refuse_foreign(&mut connection, &place).await;
     if found.is_ok() && std::fs::metadata(&path).is_ok_and(|m| m.len() <= CHECK_AT_START_MAX) {
-        found = quick_check(&mut connection, &path).await;
+        found = quick_check(&mut connection, &place).await;
     }
     let _ = connection.close().await;
     found
 }
 
 /// What a store goes through before it is written to.
-async fn prepare(connection: &mut SqliteConnection, dir: &Path, path: &Path, instance: &str) -> Result<Remembered, LogError> {
+async fn prepare(connection: &mut SqliteConnection, dir: &Path, place: &Place, instance: &str) -> Result<Remembered, LogError> {
     // SQLite opens a write-protected file for reading and says nothing before the first write: ask it for one.
-    let probe = connection.begin_with("BEGIN IMMEDIATE").await.map_err(|e| LogError::writing(path, e))?;
-    probe.rollback().await.map_err(|e| LogError::writing(path, e))?;
-    migrate(connection, path).await?;
+    let probe = connection.begin_with("BEGIN IMMEDIATE").await.map_err(|e| LogError::writing(place, e))?;
+    probe.rollback().await.map_err(|e| LogError::writing(place, e))?;
+    migrate::run(connection, place).await?;
     let mut remembered = Remembered::open(dir)?;
-    check_end(connection, path, instance, remembered.read(instance)).await?;
+    end::check_end(connection, place, instance, remembered.read(instance)).await?;
     Ok(remembered)
 }
 
 /// Whose chain is to be read, in a store that can be.
-async fn look(connection: &mut SqliteConnection, path: &Path, instance: Option<&str>, damaged: bool) -> Result<String, LogError> {
-    if !damaged {
-        refuse_foreign(connection, path).await?;
-        if newest_migration(connection).await.map_err(|e| LogError::reading(path, e))? < NEWEST {
-            return Err(LogError::Older { path: path.to_owned() });
-        }
+async fn look(connection: &mut SqliteConnection, place: &Place, instance: Option<&str>, damaged: bool) -> Result<String, LogError> {
+    if damaged {
+        return end::whose(connection, place, instance).await;
     }
-    match instance {
-        Some(instance) => Ok(instance.to_owned()),
-        None => only_instance(connection, path).await,
-    }
+    refuse_foreign(connection, place).await?;
+    end::readable(connection, place, instance).await
 }
 
-async fn connect_to_read(dir: &Path, damaged: bool) -> Result<(std::path::PathBuf, SqliteConnectOptions, SqliteConnection), LogError> {
+async fn connect_to_read(dir: &Path, damaged: bool) -> Result<(PathBuf, SqliteConnectOptions, SqliteConnection), LogError> {
     let path = files::database(dir);
+    let place = Place::file(&path);
     if std::fs::metadata(&path).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound) {
-        return Err(LogError::Missing { path });
+        return Err(LogError::Missing { place });
     }
     let options = options(&path, damaged).read_only(true);
     let tried = match options.clone().connect().await {
@@ -188,10 +170,10 @@ async fn connect_to_read(dir: &Path, damaged: bool) -> Result<(std::path::PathBu
         // A directory in which SQLite cannot make its shared-memory file. Without a write-ahead log nobody writes either.
         Err(error) if matches!(sqlite_code(&error), Some(8 | 14)) && !dir.join("medic.db-wal").exists() => {
             let options = options.immutable(true);
-            let connection = options.clone().connect().await.map_err(|e| LogError::reading(&path, e))?;
+            let connection = options.clone().connect().await.map_err(|e| LogError::reading(&place, e))?;
             Ok((path, options, connection))
         }
-        Err(error) => Err(LogError::reading(&path, error)),
+        Err(error) => Err(LogError::reading(&place, error)),
     }
 }
 
@@ -200,8 +182,8 @@ async fn readable(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> 
 }
 
 /// A database that is not ours, or of a newer version, is left alone.
-async fn refuse_foreign(connection: &mut SqliteConnection, path: &Path) -> Result<(), LogError> {
-    let reading = |e| LogError::reading(path, e);
+async fn refuse_foreign(connection: &mut SqliteConnection, place: &Place) -> Result<(), LogError> {
+    let reading = |e| LogError::reading(place, e);
     let tables: i64 = sqlx::query_scalar("SELECT count(*) FROM sqlite_master WHERE name NOT LIKE 'sqlite%'")
         .fetch_one(&mut *connection)
         .await
@@ -214,82 +196,12 @@ async fn refuse_foreign(connection: &mut SqliteConnection, path: &Path) -> Resul
         .await
         .map_err(reading)?;
     if ours == 0 {
-        return Err(LogError::damaged(path, "it is a database of another program"));
+        return Err(LogError::damaged(place, "it is a database of another program"));
     }
-    match newest_migration(connection).await.map_err(reading)? {
-        version if version > NEWEST => Err(LogError::Newer { path: path.to_owned(), version }),
-        _ => Ok(()),
-    }
+    end::version(connection, place).await.map(drop)
 }
 
-/// 0 for a store without any.
-async fn newest_migration(connection: &mut SqliteConnection) -> Result<i64, sqlx::Error> {
-    let newest = sqlx::query_scalar::<_, Option<i64>>("SELECT MAX(version) FROM _sqlx_migrations").fetch_one(connection).await;
-    newest.map(Option::unwrap_or_default)
-}
-
-async fn migrate(connection: &mut SqliteConnection, path: &Path) -> Result<(), LogError> {
-    let migration = |(version, what, sql): (i64, &'static str, &'static str)| {
-        Migration::new(version, what.into(), MigrationType::Simple, sql.into_sql_str(), false)
-    };
-    let migrator = Migrator::with_migrations(MIGRATIONS.into_iter().map(migration).collect());
-    let Err(error) = migrator.run_direct(None, connection, false).await else { return Ok(()) };
-    if let MigrateError::VersionMismatch(version) | MigrateError::Dirty(version) = error {
-        return Err(LogError::damaged(path, format!("its tables are not those of migration {version}")));
-    }
-    if let MigrateError::Execute(e) | MigrateError::ExecuteMigration(e, _) = error {
-        return Err(LogError::writing(path, e));
-    }
-    Err(LogError::Unwritable { path: path.to_owned(), source: Box::new(error) })
-}
-
-async fn quick_check(connection: &mut SqliteConnection, path: &Path) -> Result<(), LogError> {
-    let found: String = sqlx::query_scalar("PRAGMA quick_check(1)").fetch_one(connection).await.map_err(|e| LogError::reading(path, e))?;
-    if found == "ok" { Ok(()) } else { Err(LogError::damaged(path, found.lines().collect::<Vec<_>>().join(" "))) }
-}
-
-/// The end of the chain must be what it was when it was last written: a lost end may have held an attempt under way.
-async fn check_end(connection: &mut SqliteConnection, path: &Path, instance: &str, remembered: Option<Head>) -> Result<(), LogError> {
-    let reading = |e| LogError::reading(path, e);
-    let broken =
-        |seq, kind, detail: &str| Err(LogError::Broken { path: path.to_owned(), fault: Fault { seq, kind, detail: detail.to_owned() } });
-    let head = head_of(connection, instance).await.map_err(reading)?;
-    let last = sqlx::query(sql::LAST).bind(instance).fetch_optional(&mut *connection).await.map_err(reading)?.map(|r| row(&r));
-    match (&head, &last) {
-        (None, None) => {}
-        (Some(head), Some(last)) if head.seq == last.seq && head.hash == last.hash => {
-            if !last.is_intact() {
-                return Err(LogError::Broken { path: path.to_owned(), fault: last.altered() });
-            }
-        }
-        (Some(head), _) if last.as_ref().is_none_or(|last| last.seq < head.seq) => {
-            return broken(last.map_or(1, |l| l.seq + 1), FaultKind::Missing, "the log once reached further");
-        }
-        (_, last) => return broken(last.as_ref().map_or(1, |l| l.seq), FaultKind::Altered, "it is not the record that was last written"),
-    }
-    let Some(remembered) = remembered else { return Ok(()) };
-    let reached = head.map_or(0, |h| h.seq);
-    if remembered.seq > reached {
-        let detail = "medic.head remembers a later record: was medic.db-wal deleted, or an older copy restored? Remove medic.head to go on without what is lost";
-        return broken(reached + 1, FaultKind::Missing, detail);
-    }
-    let at = i64::try_from(remembered.seq).unwrap_or(i64::MAX);
-    let hash: Option<String> =
-        sqlx::query_scalar(sql::HASH_AT).bind(instance).bind(at).fetch_optional(connection).await.map_err(reading)?;
-    match hash {
-        Some(hash) if hash != remembered.hash => {
-            broken(remembered.seq, FaultKind::Altered, "medic.head remembers another record; remove medic.head if this is wanted")
-        }
-        _ => Ok(()),
-    }
-}
-
-async fn only_instance(connection: &mut SqliteConnection, path: &Path) -> Result<String, LogError> {
-    let mut instances: Vec<String> =
-        sqlx::query_scalar(sql::INSTANCES).fetch_all(connection).await.map_err(|e| LogError::reading(path, e))?;
-    match instances.len() {
-        0 => Ok(String::new()),
-        1 => Ok(instances.remove(0)),
-        _ => Err(LogError::WhichInstance { path: path.to_owned(), instances }),
-    }
+async fn quick_check(connection: &mut SqliteConnection, place: &Place) -> Result<(), LogError> {
+    let found: String = sqlx::query_scalar("PRAGMA quick_check(1)").fetch_one(connection).await.map_err(|e| LogError::reading(place, e))?;
+    if found == "ok" { Ok(()) } else { Err(LogError::damaged(place, found.lines().collect::<Vec<_>>().join(" "))) }
 }

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::Check;
-use crate::attempt_log::{Checkpoints, Store};
+use crate::cli::store;
 use crate::config::Config;
 use crate::engine::{FIRST_SUPPORTED, FIRST_WITH_DEAD_BLOCK};
 use crate::hangar::client::Clocks;
@@ -85,9 +85,8 @@ struct Memory {
 }
 
 async fn memory(config: &Config) -> Memory {
-    let Ok(store) = Store::open_read_only(&config.storage.path, Some(&config.hangar.instance)).await else { return Memory::default() };
-    let kept = store.get(&format!("hangar_auth:{}", config.hangar.instance)).await.ok().flatten();
-    store.close().await;
+    let Ok(log) = store::open(&config.storage, Some(&config.hangar.instance), false).await else { return Memory::default() };
+    let kept = log.get(&format!("hangar_auth:{}", config.hangar.instance)).await.ok().flatten();
     Memory { kept: Mutex::new(kept) }
 }
 

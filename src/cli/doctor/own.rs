@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::Check;
-use crate::attempt_log::{LogError, Store};
+use crate::attempt_log::{LogError, Shared, Store};
 use crate::config::Config;
 use crate::hangar::fault::chain;
 use crate::server::{self, ServerError};
@@ -22,7 +22,11 @@ pub(super) fn configuration(config: &Config) -> Check {
 }
 
 pub(super) async fn examine(config: &Config, checks: &mut Vec<Check>) {
-    checks.push(store(&config.storage.path, &config.hangar.instance).await);
+    checks.push(if config.storage.postgres.is_set() {
+        store_on_server(config).await
+    } else {
+        store(&config.storage.path, &config.hangar.instance).await
+    });
     checks.push(listen(config).await);
     checks.push(principals(config));
 }
@@ -44,13 +48,23 @@ async fn store(dir: &Path, instance: &str) -> Check {
     }
     match Store::open_read_only(dir, Some(instance)).await {
         Ok(store) => {
-            let path = store.path().to_owned();
             store.close().await;
-            owned(&path)
+            owned(&dir.join("medic.db"))
         }
         Err(LogError::Missing { .. }) => Check::ok(CHECK, format!("{shown} can be written; the first run makes the store")),
         Err(LogError::Older { .. }) => Check::ok(CHECK, format!("{shown} is of an older version: the next run brings it up to date")),
         Err(error) => Check::fail(CHECK, chain(&error), "do what it says; `hangar-medic attempts verify` tells more"),
+    }
+}
+
+/// Whether the server lets us in. Whether it lets us write shows when the daemon starts: nothing is made here.
+async fn store_on_server(config: &Config) -> Check {
+    const CHECK: &str = "store";
+    match Shared::open_read_only(&config.storage.postgres, Some(&config.hangar.instance)).await {
+        Ok(store) => Check::ok(CHECK, format!("{} can be read", store.place())),
+        Err(LogError::Missing { place }) => Check::ok(CHECK, format!("{place} answers; the first run makes the tables")),
+        Err(LogError::Older { place }) => Check::ok(CHECK, format!("{place} is of an older version: the next run brings it up to date")),
+        Err(error) => Check::fail(CHECK, chain(&error), "see storage.postgres; while it cannot be written nothing acts"),
     }
 }
 

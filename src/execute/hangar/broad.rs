@@ -16,11 +16,15 @@ use serde_json::{Value, json};
 use super::{Done, Executor, Job, refused};
 use crate::attempt_log::fleet::{FleetLock, NoFleet};
 use crate::execute::platform::{CarryOut, Order};
+use crate::hangar::{CallError, ServerList};
 use crate::observe::events::Gate;
 use crate::policy::{Outcome, Part, Receipt, Rung, State};
 
 /// Servers that are brought back at once; the pace of starts holds besides.
 const AT_ONCE: usize = 4;
+/// How often the list is asked for again, and how long after.
+const LIST_TRIES: u32 = 10;
+const LIST_PAUSE: Duration = Duration::from_secs(1);
 /// Ids that evidence names in one list.
 const NAMED_MAX: usize = 200;
 
@@ -87,37 +91,43 @@ impl Executor {
 
     /// Starts those of these servers that are down; what is up or being started is left alone. Each that did not answer
     /// 200 is named with why.
-    async fn start_down(&self, ids: BTreeSet<String>) -> (Vec<String>, BTreeMap<String, Value>) {
-        let each = |id: String| async move {
-            let read = self.hangar.server(&id).await;
-            let down = read.as_ref().is_ok_and(|detail| {
-                let reading = &detail.reading;
-                matches!(reading.state, State::Cold | State::Dead) || (!reading.alive && reading.mode == "subprocess")
-            });
-            let starting = read.as_ref().is_ok_and(|detail| detail.reading.state == State::Initializing);
-            match read {
-                Ok(_) if !down || starting => (id, None),
-                Ok(_) => {
-                    let done = self.start(&id).await;
-                    (id, Some(if done.receipt == Receipt::Accepted { Ok(()) } else { Err(done.detail) }))
-                }
-                Err(error) => (id, Some(Err(error.to_string()))),
-            }
+    async fn start_down(&self, ids: &BTreeSet<String>) -> Result<(Vec<String>, BTreeMap<String, Value>), CallError> {
+        let list = self.list_patiently().await?;
+        let down = |id: &&String| {
+            let reading = list.servers.get(*id);
+            reading.is_none_or(|r| {
+                matches!(r.state, State::Cold | State::Dead) || (!r.alive && r.mode == "subprocess" && r.state == State::Ready)
+            })
         };
-        let outcomes: Vec<_> = stream::iter(ids).map(each).buffer_unordered(AT_ONCE).collect().await;
+        let each = async |id: &String| {
+            let done = self.start(id).await;
+            (id.clone(), if done.receipt == Receipt::Accepted { Ok(()) } else { Err(done.detail) })
+        };
+        let outcomes: Vec<_> = stream::iter(ids.iter().filter(down)).map(each).buffer_unordered(AT_ONCE).collect().await;
         let mut started = Vec::new();
         let mut failed = BTreeMap::new();
         for (id, outcome) in outcomes {
             match outcome {
-                Some(Ok(())) => started.push(id),
-                Some(Err(why)) if failed.len() < NAMED_MAX => {
+                Ok(()) => started.push(id),
+                Err(why) => {
                     failed.insert(id, Value::from(why));
                 }
-                Some(Err(_)) | None => {}
             }
         }
         started.sort();
-        (started, failed)
+        Ok((started, failed))
+    }
+
+    /// A Hangar that has just come up may not answer everything yet.
+    async fn list_patiently(&self) -> Result<ServerList, CallError> {
+        let mut tries = 0;
+        loop {
+            match self.hangar.list().await {
+                Err(_) if tries < LIST_TRIES => tries += 1,
+                other => return other,
+            }
+            tokio::time::sleep(LIST_PAUSE).await;
+        }
     }
 }
 

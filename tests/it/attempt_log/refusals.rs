@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
+use super::homes::tamper;
 use super::*;
 use hangar_medic::attempt_log::{LogError, hash_of};
 
@@ -146,22 +147,23 @@ fn a_log_that_was_removed_or_replaced_while_in_use_takes_no_more_records() {
     });
 }
 
-#[test]
-fn each_instance_has_its_own_chain_and_checkpoints() {
-    run(async {
-        let dir = tempfile::tempdir().unwrap();
-        let first = open(dir.path()).await;
-        first.append(at(0), "sidecar", vec![held("api")]).await.unwrap();
-        first.put("log_position", serde_json::json!(1)).await.unwrap();
-        first.close().await;
-        let second = Store::open(dir.path(), "hangar-2").await.unwrap();
-        assert_eq!(second.history(&Policy::default(), at(1)).await.unwrap(), History::default());
-        assert_eq!(second.get("log_position").await.unwrap(), None);
-        assert_eq!(second.append(at(1), "sidecar", vec![held("db")]).await.unwrap()[0].seq, 1);
-        assert_eq!(second.verify(&mut |_| {}).await.unwrap().fault, None);
-        let which = Store::open_read_only(dir.path(), None).await.unwrap_err();
-        assert!(matches!(&which, LogError::WhichInstance { instances, .. } if instances.len() == 2), "{which}");
-        let reader = Store::open_read_only(dir.path(), Some(INSTANCE)).await.unwrap();
-        assert_eq!(reader.history(&Policy::default(), at(1)).await.unwrap().orders.keys().collect::<Vec<_>>(), ["api"]);
-    });
+async fn each_instance_has_its_own_chain_and_checkpoints<H: Home>() {
+    let home = H::new();
+    let first = home.open().await;
+    first.append(at(0), "sidecar", vec![held("api")]).await.unwrap();
+    first.put("log_position", serde_json::json!(1)).await.unwrap();
+    H::close(first).await;
+    let second = home.try_open("hangar-2").await.unwrap();
+    assert_eq!(second.history(&Policy::default(), at(1)).await.unwrap(), History::default());
+    assert_eq!(second.get("log_position").await.unwrap(), None);
+    assert_eq!(second.append(at(1), "sidecar", vec![held("db")]).await.unwrap()[0].seq, 1);
+    assert_eq!(second.verify(&mut |_| {}).await.unwrap().fault, None);
+    let which = home.read_only(None).await.unwrap_err();
+    assert!(matches!(&which, LogError::WhichInstance { instances, .. } if instances.len() == 2), "{which}");
+    let reader = home.read_only(Some(INSTANCE)).await.unwrap();
+    assert_eq!(reader.history(&Policy::default(), at(1)).await.unwrap().orders.keys().collect::<Vec<_>>(), ["api"]);
+}
+
+on_both! {
+    each_instance_has_its_own_chain_and_checkpoints,
 }

@@ -105,7 +105,7 @@ fn a_killed_process_loses_nothing_it_was_told_is_written_and_blocks_nobody() {
         }
         // Beside it: no second writer, any reader.
         let refused = Store::open(dir.path(), INSTANCE).await.unwrap_err();
-        assert!(matches!(&refused, LogError::Held { pid: Some(pid), .. } if *pid == child.id().to_string()), "{refused}");
+        assert!(matches!(&refused, LogError::Held { by: Some(by), .. } if *by == format!("process {}", child.id())), "{refused}");
         let reader = Store::open_read_only(dir.path(), None).await.unwrap();
         assert_eq!(reader.instance(), INSTANCE);
         assert!(reader.head().await.unwrap().unwrap().seq >= acknowledged);

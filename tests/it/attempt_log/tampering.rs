@@ -10,85 +10,97 @@ async fn verify(dir: &Path) -> VerifyReport {
     Store::open_to_verify(dir, None).await.unwrap().verify(&mut |_| {}).await.unwrap()
 }
 
-/// A store of 24 records, closed.
-async fn filled() -> tempfile::TempDir {
-    let dir = tempfile::tempdir().unwrap();
-    let store = open(dir.path()).await;
+async fn verified(home: &impl Home, instance: &str) -> VerifyReport {
+    home.to_verify(instance).await.verify(&mut |_| {}).await.unwrap()
+}
+
+/// A chain of 24 records, closed.
+async fn fill<H: Home>(home: &H, instance: &str) {
+    let store = home.try_open(instance).await.unwrap();
     for second in [0, 100, 200] {
         store.append(at(second), "sidecar", whole("api", second)).await.unwrap();
     }
-    store.close().await;
-    dir
+    H::close(store).await;
 }
 
-/// Tampers with a filled store; gives the fault's record and kind.
-async fn found(statements: &'static str) -> Option<(u64, FaultKind)> {
-    let dir = filled().await;
-    tamper(dir.path(), statements).await;
-    verify(dir.path()).await.fault.map(|fault| (fault.seq, fault.kind))
+async fn filled<H: Home>() -> H {
+    let home = H::new();
+    fill(&home, INSTANCE).await;
+    home
+}
+
+async fn a_whole_chain_is_reported_whole<H: Home>() {
+    let report = verified(&filled::<H>().await, INSTANCE).await;
+    let last = report.head.clone().unwrap();
+    let expected = VerifyReport {
+        instance: INSTANCE.to_owned(),
+        records: 24,
+        first_seq: Some(1),
+        head: Some(Head { seq: 24, hash: last.hash }),
+        fault: None,
+        index_fault: None,
+    };
+    assert_eq!(report, expected);
+}
+
+async fn the_first_altered_missing_or_moved_record_is_named<H: Home>() {
+    let altered = |seq| (seq, FaultKind::Altered);
+    let missing = |seq| (seq, FaultKind::Missing);
+    let moved = |seq| (seq, FaultKind::Reordered);
+    let swap =
+        "UPDATE records SET seq = -1 WHERE seq = 7; UPDATE records SET seq = 7 WHERE seq = 15; UPDATE records SET seq = 15 WHERE seq = -1;";
+    let close_the_gap =
+        "DELETE FROM records WHERE seq = 9; UPDATE records SET seq = -seq WHERE seq > 9; UPDATE records SET seq = -seq - 1 WHERE seq < 0;";
+    let home = H::new();
+    for (n, (statements, expected)) in [
+        ("UPDATE records SET body = replace(body, 'ready', 'Ready') WHERE seq = 16", altered(16)),
+        ("UPDATE records SET at = replace(at, '.000000Z', '.000001Z') WHERE seq = 3", altered(3)),
+        ("UPDATE records SET actor = 'nobody' WHERE seq = 1", altered(1)),
+        ("UPDATE records SET hash = upper(hash) WHERE seq = 24", altered(24)),
+        ("DELETE FROM records WHERE seq = 1", missing(1)),
+        ("DELETE FROM records WHERE seq = 9", missing(9)),
+        ("DELETE FROM records WHERE seq = 24", missing(24)),
+        ("DELETE FROM records", missing(1)),
+        (swap, moved(7)),
+        (close_the_gap, moved(9)),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        // A chain for each: what was done to those before does not matter to it.
+        let instance = format!("h-{n}");
+        fill(&home, &instance).await;
+        home.tamper(statements).await;
+        let fault = verified(&home, &instance).await.fault.unwrap();
+        assert_eq!((fault.seq, fault.kind), expected, "{statements}");
+    }
 }
 
 #[test]
-fn a_whole_chain_is_reported_whole() {
+fn text_that_is_no_utf_8_is_found() {
     run(async {
-        let report = verify(filled().await.path()).await;
-        let last = report.head.clone().unwrap();
-        let expected = VerifyReport {
-            instance: INSTANCE.to_owned(),
-            records: 24,
-            first_seq: Some(1),
-            head: Some(Head { seq: 24, hash: last.hash }),
-            fault: None,
-            index_fault: None,
-        };
-        assert_eq!(report, expected);
+        let home = filled::<homes::File>().await;
+        home.tamper("UPDATE records SET body = CAST(x'7bff7d' AS TEXT) WHERE seq = 5").await;
+        let fault = verify(home.0.path()).await.fault.unwrap();
+        assert_eq!((fault.seq, fault.kind), (5, FaultKind::Altered));
     });
 }
 
-#[test]
-fn the_first_altered_missing_or_moved_record_is_named() {
-    run(async {
-        let altered = |seq| Some((seq, FaultKind::Altered));
-        let missing = |seq| Some((seq, FaultKind::Missing));
-        let moved = |seq| Some((seq, FaultKind::Reordered));
-        assert_eq!(found("UPDATE records SET body = replace(body, 'ready', 'Ready') WHERE seq = 16").await, altered(16));
-        assert_eq!(found("UPDATE records SET at = replace(at, '.000000Z', '.000001Z') WHERE seq = 3").await, altered(3));
-        assert_eq!(found("UPDATE records SET actor = 'nobody' WHERE seq = 1").await, altered(1));
-        assert_eq!(found("UPDATE records SET hash = upper(hash) WHERE seq = 24").await, altered(24));
-        assert_eq!(found("UPDATE records SET body = CAST(x'7bff7d' AS TEXT) WHERE seq = 5").await, altered(5));
-        assert_eq!(found("DELETE FROM records WHERE seq = 1").await, missing(1));
-        assert_eq!(found("DELETE FROM records WHERE seq = 9").await, missing(9));
-        assert_eq!(found("DELETE FROM records WHERE seq = 24").await, missing(24));
-        assert_eq!(found("DELETE FROM records").await, missing(1));
-        let swap = "UPDATE records SET seq = -1 WHERE seq = 7; UPDATE records SET seq = 7 WHERE seq = 15; UPDATE records SET seq = 15 WHERE seq = -1;";
-        assert_eq!(found(swap).await, moved(7));
-        let close_the_gap = "DELETE FROM records WHERE seq = 9; UPDATE records SET seq = -seq WHERE seq > 9; UPDATE records SET seq = -seq - 1 WHERE seq < 0;";
-        assert_eq!(found(close_the_gap).await, moved(9));
-    });
-}
-
-#[test]
-fn a_record_forged_with_a_fitting_hash_breaks_the_next_one() {
-    run(async {
-        let dir = filled().await;
-        let records = {
-            let store = open(dir.path()).await;
-            let records = all(&store).await;
-            store.close().await;
-            records
-        };
-        let body = serde_json::to_string(&held("api")).unwrap();
-        let forged = &records[11];
-        let at = format!("{:.6}", forged.at);
-        let hash = hash_of(&forged.prev_hash, INSTANCE, 12, &at, &forged.actor, &body);
-        let options = sqlx::sqlite::SqliteConnectOptions::new().filename(dir.path().join("medic.db"));
-        let mut db = options.connect().await.unwrap();
-        let update = sqlx::query("UPDATE records SET body = $1, hash = $2 WHERE seq = 12").bind(body).bind(hash);
-        update.execute(&mut db).await.unwrap();
-        db.close().await.unwrap();
-        let fault = verify(dir.path()).await.fault.unwrap();
-        assert_eq!((fault.seq, fault.kind), (12, FaultKind::Altered));
-    });
+async fn a_record_forged_with_a_fitting_hash_breaks_the_next_one<H: Home>() {
+    let home = filled::<H>().await;
+    let records = {
+        let store = home.open().await;
+        let records = all(&store).await;
+        H::close(store).await;
+        records
+    };
+    let body = serde_json::to_string(&held("api")).unwrap();
+    let forged = &records[11];
+    let at = format!("{:.6}", forged.at);
+    let hash = hash_of(&forged.prev_hash, INSTANCE, 12, &at, &forged.actor, &body);
+    home.tamper(&format!("UPDATE records SET body = '{body}', hash = '{hash}' WHERE seq = 12")).await;
+    let fault = verified(&home, INSTANCE).await.fault.unwrap();
+    assert_eq!((fault.seq, fault.kind), (12, FaultKind::Altered));
 }
 
 #[test]
@@ -97,8 +109,9 @@ fn an_end_that_was_taken_off_is_found_by_what_is_remembered_beside_it() {
         // With the heads table made to agree, medic.head still remembers.
         let agree = "DELETE FROM records WHERE seq > 20; \
                      UPDATE heads SET seq = 20, hash = (SELECT hash FROM records WHERE seq = 20);";
-        let dir = filled().await;
-        tamper(dir.path(), agree).await;
+        let home = filled::<homes::File>().await;
+        let dir = &home.0;
+        home.tamper(agree).await;
         let fault = verify(dir.path()).await.fault.unwrap();
         assert_eq!((fault.seq, fault.kind), (21, FaultKind::Missing));
         let refused = Store::open(dir.path(), INSTANCE).await.unwrap_err();
@@ -112,7 +125,8 @@ fn an_end_that_was_taken_off_is_found_by_what_is_remembered_beside_it() {
 #[test]
 fn a_deleted_write_ahead_log_is_noticed_at_the_next_start() {
     run(async {
-        let dir = filled().await;
+        let home = filled::<homes::File>().await;
+        let dir = &home.0;
         let store = open(dir.path()).await;
         store.append(at(300), "sidecar", whole("api", 300)).await.unwrap();
         // As a kill leaves it: the last records are in the write-ahead log only.
@@ -130,7 +144,8 @@ fn a_deleted_write_ahead_log_is_noticed_at_the_next_start() {
 #[test]
 fn a_flipped_byte_of_the_file_is_found_in_the_record_it_hit() {
     run(async {
-        let dir = filled().await;
+        let home = filled::<homes::File>().await;
+        let dir = &home.0;
         let path = dir.path().join("medic.db");
         let bytes = fs::read(&path).unwrap();
         // The body of one record, found by the incident that only it closes.
@@ -167,105 +182,93 @@ fn of_a_file_that_was_cut_short_the_first_lost_record_is_named_and_nothing_start
     });
 }
 
-#[test]
-fn a_record_that_was_altered_is_never_acted_on() {
-    run(async {
-        let dir = tempfile::tempdir().unwrap();
-        let store = open(dir.path()).await;
-        store.append(at(0), "sidecar", vec![held("api"), held("db")]).await.unwrap();
-        store.close().await;
-        tamper(dir.path(), "UPDATE records SET body = replace(body, '\"api\"', '\"web\"') WHERE seq = 1").await;
-        let store = open(dir.path()).await;
-        let refused = store.history(&Policy::default(), at(1)).await.unwrap_err();
-        assert!(matches!(&refused, LogError::Broken { fault, .. } if fault.seq == 1), "{refused}");
-    });
+async fn a_record_that_was_altered_is_never_acted_on<H: Home>() {
+    let home = H::new();
+    let store = home.open().await;
+    store.append(at(0), "sidecar", vec![held("api"), held("db")]).await.unwrap();
+    H::close(store).await;
+    home.tamper("UPDATE records SET body = replace(body, '\"api\"', '\"web\"') WHERE seq = 1").await;
+    let store = home.open().await;
+    let refused = store.history(&Policy::default(), at(1)).await.unwrap_err();
+    assert!(matches!(&refused, LogError::Broken { fault, .. } if fault.seq == 1), "{refused}");
 }
 
-#[test]
-fn an_index_that_hides_an_order_is_found_and_built_anew() {
-    run(async {
-        let dir = tempfile::tempdir().unwrap();
-        let store = open(dir.path()).await;
-        store.append(at(0), "sidecar", vec![held("api"), opened("db", 0, Reason::Crashed)]).await.unwrap();
-        store.close().await;
-        for (statement, what) in [
-            ("DELETE FROM standing", "hold orders"),
-            ("UPDATE incidents SET ended_seq = 2", "open incidents"),
-            ("UPDATE records SET kind = 'hold_released' WHERE seq = 1", "record 1"),
-            ("UPDATE records SET incident_id = NULL WHERE seq = 2", "record 2"),
-        ] {
-            tamper(dir.path(), statement).await;
-            let store = open(dir.path()).await;
-            let report = store.verify(&mut |_| {}).await.unwrap();
-            assert_eq!(report.fault, None);
-            assert!(report.index_fault.unwrap().contains(what), "{statement}");
-            store.rebuild_index().await.unwrap();
-            assert_eq!(store.verify(&mut |_| {}).await.unwrap().index_fault, None);
-            let history = store.history(&Policy::default(), at(90_000)).await.unwrap();
-            assert_eq!((history.orders.len(), history.open.len()), (1, 1));
-            store.close().await;
-        }
-    });
+async fn an_index_that_hides_an_order_is_found_and_built_anew<H: Home>() {
+    let home = H::new();
+    let store = home.open().await;
+    store.append(at(0), "sidecar", vec![held("api"), opened("db", 0, Reason::Crashed)]).await.unwrap();
+    H::close(store).await;
+    for (statement, what) in [
+        ("DELETE FROM standing", "hold orders"),
+        ("UPDATE incidents SET ended_seq = 2", "open incidents"),
+        ("UPDATE records SET kind = 'hold_released' WHERE seq = 1", "record 1"),
+        ("UPDATE records SET incident_id = NULL WHERE seq = 2", "record 2"),
+    ] {
+        home.tamper(statement).await;
+        let store = home.open().await;
+        let report = store.verify(&mut |_| {}).await.unwrap();
+        assert_eq!(report.fault, None);
+        assert!(report.index_fault.unwrap().contains(what), "{statement}");
+        H::rebuild_index(&store).await;
+        assert_eq!(store.verify(&mut |_| {}).await.unwrap().index_fault, None);
+        let history = store.history(&Policy::default(), at(90_000)).await.unwrap();
+        assert_eq!((history.orders.len(), history.open.len()), (1, 1));
+        H::close(store).await;
+    }
 }
 
-#[test]
-fn kinds_of_a_newer_version_verify_and_export_but_are_not_passed_over() {
-    run(async {
-        let dir = filled().await;
-        let store = open(dir.path()).await;
-        let head = store.head().await.unwrap().unwrap();
-        store.close().await;
-        let (body, at_text) = (r#"{"kind":"approval_granted","incident_id":"api.1","n":1e3}"#, "2026-02-02T02:45:00.000000Z");
-        let hash = hash_of(&head.hash, INSTANCE, 25, at_text, "admin", body);
-        let options = sqlx::sqlite::SqliteConnectOptions::new().filename(dir.path().join("medic.db"));
-        let mut db = options.connect().await.unwrap();
-        let insert = "INSERT INTO records (instance, seq, at, actor, body, prev_hash, hash, at_us, kind, incident_id) \
-                      VALUES ($1, 25, $2, 'admin', $3, $4, $5, 1770000300000000, 'approval_granted', 'api.1')";
-        sqlx::query(insert).bind(INSTANCE).bind(at_text).bind(body).bind(&head.hash).bind(&hash).execute(&mut db).await.unwrap();
-        sqlx::query("UPDATE heads SET seq = 25, hash = $1").bind(&hash).execute(&mut db).await.unwrap();
-        db.close().await.unwrap();
+async fn kinds_of_a_newer_version_verify_and_export_but_are_not_passed_over<H: Home>() {
+    let home = filled::<H>().await;
+    let store = home.open().await;
+    let head = store.head().await.unwrap().unwrap();
+    H::close(store).await;
+    let (body, at_text) = (r#"{"kind":"approval_granted","incident_id":"api.1","n":1e3}"#, "2026-02-02T02:45:00.000000Z");
+    let hash = hash_of(&head.hash, INSTANCE, 25, at_text, "admin", body);
+    home.tamper(&format!(
+        "INSERT INTO records (instance, seq, at, actor, body, prev_hash, hash, at_us, kind, incident_id) VALUES \
+             ('{INSTANCE}', 25, '{at_text}', 'admin', '{body}', '{}', '{hash}', 1770000300000000, 'approval_granted', 'api.1'); \
+             UPDATE heads SET seq = 25, hash = '{hash}';",
+        head.hash
+    ))
+    .await;
 
-        let store = open(dir.path()).await;
-        assert_eq!(store.verify(&mut |_| {}).await.unwrap().fault, None);
-        let mut lines = Vec::new();
-        assert_eq!(store.export(&mut lines).await.unwrap(), 25);
-        assert_eq!(verify_export(lines.as_slice(), None, &mut |_| {}).unwrap().fault, None);
-        assert_eq!(store.incidents(IncidentState::All, 9).await.unwrap().len(), 3);
-        let refused = store.history(&Policy::default(), at(301)).await.unwrap_err();
-        assert!(matches!(refused, LogError::UnknownRecord { seq: 25, .. }), "{refused}");
-    });
+    let store = home.open().await;
+    assert_eq!(store.verify(&mut |_| {}).await.unwrap().fault, None);
+    let mut lines = Vec::new();
+    assert_eq!(store.export(&mut lines).await.unwrap(), 25);
+    assert_eq!(verify_export(lines.as_slice(), None, &mut |_| {}).unwrap().fault, None);
+    assert_eq!(store.incidents(IncidentState::All, 9).await.unwrap().len(), 3);
+    let refused = store.history(&Policy::default(), at(301)).await.unwrap_err();
+    assert!(matches!(refused, LogError::UnknownRecord { seq: 25, .. }), "{refused}");
 }
 
-#[test]
-fn an_export_verifies_offline_and_shows_what_was_done_to_it() {
-    run(async {
-        let dir = filled().await;
-        let store = open(dir.path()).await;
-        let mut out = Vec::new();
-        store.export(&mut out).await.unwrap();
-        let head = store.head().await.unwrap();
-        let text = String::from_utf8(out).unwrap();
-        let lines: Vec<&str> = text.lines().collect();
-        let check = |lines: &[&str], head: Option<&Head>| {
-            verify_export(lines.join("\n").as_bytes(), head, &mut |_| {}).unwrap().fault.map(|fault| (fault.seq, fault.kind))
-        };
-        assert_eq!(check(&lines, head.as_ref()), None);
-        let altered = lines[4].replace("sidecar", "nobody");
-        let mut changed = lines.clone();
-        changed[4] = &altered;
-        assert_eq!(check(&changed, None), Some((5, FaultKind::Altered)));
-        changed.clone_from(&lines);
-        changed.remove(4);
-        assert_eq!(check(&changed, None), Some((5, FaultKind::Missing)));
-        changed.insert(9, lines[4]);
-        assert_eq!(check(&changed, None), Some((5, FaultKind::Reordered)));
-        changed.clone_from(&lines);
-        changed[7] = "{}";
-        assert_eq!(check(&changed, None), Some((8, FaultKind::Unreadable)));
-        assert_eq!(check(&lines[..20], None), None);
-        assert_eq!(check(&lines[..20], head.as_ref()), Some((21, FaultKind::Missing)));
-        assert_eq!(check(&lines[3..], None), Some((3, FaultKind::Missing)));
-    });
+async fn an_export_verifies_offline_and_shows_what_was_done_to_it<H: Home>() {
+    let home = filled::<H>().await;
+    let store = home.open().await;
+    let mut out = Vec::new();
+    store.export(&mut out).await.unwrap();
+    let head = store.head().await.unwrap();
+    let text = String::from_utf8(out).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let check = |lines: &[&str], head: Option<&Head>| {
+        verify_export(lines.join("\n").as_bytes(), head, &mut |_| {}).unwrap().fault.map(|fault| (fault.seq, fault.kind))
+    };
+    assert_eq!(check(&lines, head.as_ref()), None);
+    let altered = lines[4].replace("sidecar", "nobody");
+    let mut changed = lines.clone();
+    changed[4] = &altered;
+    assert_eq!(check(&changed, None), Some((5, FaultKind::Altered)));
+    changed.clone_from(&lines);
+    changed.remove(4);
+    assert_eq!(check(&changed, None), Some((5, FaultKind::Missing)));
+    changed.insert(9, lines[4]);
+    assert_eq!(check(&changed, None), Some((5, FaultKind::Reordered)));
+    changed.clone_from(&lines);
+    changed[7] = "{}";
+    assert_eq!(check(&changed, None), Some((8, FaultKind::Unreadable)));
+    assert_eq!(check(&lines[..20], None), None);
+    assert_eq!(check(&lines[..20], head.as_ref()), Some((21, FaultKind::Missing)));
+    assert_eq!(check(&lines[3..], None), Some((3, FaultKind::Missing)));
 }
 
 #[test]
@@ -274,4 +277,14 @@ fn the_canonical_form_is_the_documented_one() {
     let body = r#"{"kind":"hold_released","mcp_server":"api","why":"é"}"#;
     let hash = hash_of(&"0".repeat(64), "127.0.0.1:8000", 1, "2026-02-02T02:40:00.000000Z", "sidecar", body);
     assert_eq!(hash, "ce323d9db8aafd5165223d329d5fffd1e4b1b5003f3170f1e4a034b781839bd7");
+}
+
+on_both! {
+    a_whole_chain_is_reported_whole,
+    the_first_altered_missing_or_moved_record_is_named,
+    a_record_forged_with_a_fitting_hash_breaks_the_next_one,
+    a_record_that_was_altered_is_never_acted_on,
+    an_index_that_hides_an_order_is_found_and_built_anew,
+    kinds_of_a_newer_version_verify_and_export_but_are_not_passed_over,
+    an_export_verifies_offline_and_shows_what_was_done_to_it,
 }

@@ -78,15 +78,9 @@ fn every_alert_says_what_is_wrong_and_has_a_runbook_that_the_daemon_serves() {
 }
 
 #[test]
-fn every_hold_has_a_sentence_that_says_what_it_is_and_how_it_ends() {
+fn every_hold_has_a_sentence_that_says_what_it_is_and_what_to_do() {
     let page = text("alerts/runbooks/holds.md");
-    let rows: Vec<Vec<&str>> = page.lines().filter(|l| l.starts_with("| `")).map(|l| l.split('|').map(str::trim).collect()).collect();
-    let told: Vec<&str> = rows.iter().map(|r| r[1].trim_matches('`')).collect();
-    assert_eq!(told, Hold::ALL.iter().map(|hold| hold.as_str()).collect::<Vec<_>>(), "in the order of the gate");
-    for row in &rows {
-        for sentence in [row[2], row[3]] {
-            let whole = sentence.ends_with('.') && sentence.split(' ').count() >= 3;
-            assert!(whole && sentence.chars().next().unwrap().is_uppercase(), "{}: {sentence}", row[1]);
-        }
-    }
+    let rows: Vec<&str> = page.lines().filter(|l| l.starts_with("| `")).collect();
+    let told = |hold: &Hold| format!("| `{hold}` | {} | {} |", hold.sentence(), hold.advice());
+    assert_eq!(rows, Hold::ALL.iter().map(told).collect::<Vec<_>>(), "what the program says, in the order of the gate");
 }

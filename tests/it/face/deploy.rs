@@ -127,6 +127,16 @@ fn the_broad_flavour_may_restart_hangar_s_deployment_only_and_only_the_sidecar_h
 }
 
 #[test]
+fn the_rights_of_a_daemon_outside_of_the_pod_are_the_same() {
+    let outside = documents(&text("deploy/platform/kubernetes-rbac.yaml"));
+    fits::<Role>(&outside[0]);
+    fits::<RoleBinding>(&outside[1]);
+    let mut inside = documents(&text("deploy/kubernetes/rbac-broad/role.yaml")).remove(0)["rules"].clone();
+    inside[0]["resourceNames"] = outside[0]["rules"][0]["resourceNames"].clone();
+    assert_eq!(inside, outside[0]["rules"]);
+}
+
+#[test]
 fn prometheus_finds_the_sidecar_through_its_service() {
     let objects = built(&["sidecar", "monitoring"]);
     let (service, monitor) = (of(&objects, "Service")[0], of(&objects, "ServiceMonitor")[0]);

@@ -16,6 +16,9 @@ use crate::support::medic::BINARY;
 use crate::support::monitoring::Prometheus;
 use crate::support::world::World;
 
+/// Of the person who asks in the documentation; in the file `alice.token`.
+pub const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
 /// What a console block may need that no test has.
 const ELSEWHERE: &[&str] = &["root", "cluster", "docker", "build"];
 
@@ -141,8 +144,9 @@ fn the_configurations_shown_are_valid() {
             let body = block.body.join("\n");
             assert_eq!(documents(&body).len(), 1, "{}: one document", block.at);
             // Secrets that the shown configuration names.
-            let body = body.replace("/etc/hangar-medic/", &format!("{}/", dir.path().display()));
-            for secret in ["hangar.key", "alice.token"] {
+            let here = format!("{}/", dir.path().display());
+            let body = body.replace("/etc/hangar-medic/", &here).replace("/run/credentials/hangar-medic.service/", &here);
+            for secret in ["hangar.key", "alice.token", "postgres.password"] {
                 std::fs::write(dir.path().join(secret), "0123456789abcdef0123456789abcdef\n").unwrap();
             }
             let path = dir.path().join("shown.yaml");
@@ -196,7 +200,7 @@ fn checkout(world: &World, at: &Path) {
     std::fs::write(at.join("tried.json"), tried).unwrap();
     std::fs::create_dir(at.join("bin")).unwrap();
     let wrapper = format!(
-        "#!/bin/sh\ncase \"$1 $2\" in incidents*|'attempts list'*|'attempts export'*) exec {BINARY} \"$@\" --medic.url {};; esac\nexec {BINARY} \"$@\"\n",
+        "#!/bin/sh\ncase \"$1 $2\" in incidents*|'attempts list'*|pause*|resume*) exec {BINARY} \"$@\" --medic.url {};; esac\nexec {BINARY} \"$@\"\n",
         world.medic.url()
     );
     std::fs::write(at.join("bin/hangar-medic"), wrapper).unwrap();
@@ -220,6 +224,7 @@ pub fn commands_work(world: &World, prometheus: &Prometheus) {
                 .current_dir(dir.path())
                 .env("PATH", &path)
                 .envs([("TMPDIR", dir.path()), ("STORAGE", &world.medic.data())])
+                .envs([("TOKEN", TOKEN), ("TOKEN_FILE", world.dir().join("alice.token").to_str().unwrap())])
                 .envs([("SERVER", "api"), ("KEY", "none"), ("INCIDENT", &incident), ("LC_ALL", "C.UTF-8")])
                 .output()
                 .unwrap();

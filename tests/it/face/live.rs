@@ -22,7 +22,10 @@ fn played() -> (World, Prometheus) {
     });
     unwatched.hangar.bring_up(&["api", "halted"]);
     let owners = json!([{"servers": "od*", "owner": "ann"}]);
-    let world = unwatched.watch(&json!({"policy": {"owners": owners}}));
+    let token = unwatched.dir().join("alice.token");
+    std::fs::write(&token, docs::TOKEN).unwrap();
+    let alice = json!([{"name": "alice", "role": "operator", "token_file": token}]);
+    let world = unwatched.watch(&json!({"policy": {"owners": owners}, "web": {"principals": alice}}));
     let rules: Vec<PathBuf> = files("alerts", ".rules.yml").iter().map(|path| file(path)).collect();
     let jobs: [(&str, &[u16]); 2] = [("mcp-hangar", &[world.hangar.port]), ("hangar-medic", &[world.medic.port()])];
     let prometheus = Prometheus::with_rules(world.dir(), &jobs, &[], &rules);

@@ -46,7 +46,7 @@ fn settings(stub: &Stub) -> Settings {
     }
 }
 
-fn client(stub: &Stub) -> HangarClient {
+pub fn client(stub: &Stub) -> HangarClient {
     HangarClient::new(settings(stub), Arc::new(Memory::default())).unwrap()
 }
 

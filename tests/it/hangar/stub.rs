@@ -18,6 +18,15 @@ pub struct Request {
     pub authorization: Option<String>,
     pub body: String,
     pub at: Instant,
+    headers: Vec<String>,
+}
+
+impl Request {
+    /// The first header of this name.
+    pub fn header(&self, name: &str) -> Option<String> {
+        let found = self.headers.iter().filter_map(|l| l.split_once(": ")).find(|(n, _)| n.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.to_owned())
+    }
 }
 
 /// What the stub does with it.
@@ -157,5 +166,6 @@ fn receive(reader: &mut BufReader<&TcpStream>) -> Option<Request> {
         authorization: header("authorization"),
         body: String::from_utf8(body).ok()?,
         at: Instant::now(),
+        headers: lines,
     })
 }

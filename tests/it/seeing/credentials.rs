@@ -150,11 +150,7 @@ fn delivered(dir: &Path, webhook: &Value, http_config: &Value, enough: usize) ->
         let statuses = statuses();
         (statuses.contains(&200) || statuses.len() >= enough).then_some(statuses)
     });
-    let metrics = medic.metrics();
-    let statuses = done.unwrap_or_else(|| panic!("{:?}\n{}", statuses(), medic.log()));
-    let counted = http::sum(&metrics, "hangar_medic_webhook_requests_total", &format!("code=\"{}\"", statuses[0]));
-    assert!(counted >= 1.0, "{metrics}");
-    statuses
+    done.unwrap_or_else(|| panic!("{:?}\n{}", statuses(), medic.log()))
 }
 
 #[test]

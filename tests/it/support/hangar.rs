@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::http::{self, Answer};
 use super::poll;
-use super::process::{Running, free_port, signal, venv};
+use super::process::{Running, Supervised, free_port, signal, venv};
 use super::rest;
 
 /// The newest Hangar that is tested.
@@ -38,6 +38,7 @@ pub struct Hangar {
     dir: PathBuf,
     config: Map<String, Value>,
     process: Option<Running>,
+    supervised: Option<Supervised>,
     upstream: Option<Running>,
     lent: Option<PathBuf>,
     pub port: u16,
@@ -49,7 +50,17 @@ impl Hangar {
     pub fn new(version: &str, dir: &Path) -> Self {
         let config = json!({"mcp_servers": {}, "rate_limit": {"rps": 50, "burst": 100}});
         let Value::Object(config) = config else { unreachable!() };
-        Self { venv: venv(version), dir: dir.to_owned(), config, process: None, upstream: None, lent: None, port: free_port(), key: None }
+        Self {
+            venv: venv(version),
+            dir: dir.to_owned(),
+            config,
+            process: None,
+            supervised: None,
+            upstream: None,
+            lent: None,
+            port: free_port(),
+            key: None,
+        }
     }
 
     /// Adds a toy server that begins in `mode`; `settings` override its entry in Hangar's configuration.
@@ -78,6 +89,28 @@ impl Hangar {
             "health_check_interval_s": 5, "max_consecutive_failures": 3,
         });
         self
+    }
+
+    /// Keeps what replicas share in this database, and coordinates with them there.
+    pub fn on_postgres(mut self, port: u16, database: &str) -> Self {
+        self.config.insert(
+            "persistence".into(),
+            json!({"backend": "postgresql",
+                   "postgresql": {"host": "127.0.0.1", "port": port, "database": database, "user": "medic", "max_connections": 5}}),
+        );
+        self
+    }
+
+    /// Only calls and starts find out that a server is gone: what the test does decides when.
+    pub fn spare_health_checks(&mut self) {
+        for entry in self.config["mcp_servers"].as_object_mut().unwrap().values_mut() {
+            entry["health_check_interval_s"] = json!(60);
+        }
+    }
+
+    /// How often its process was started by its supervisor or by the test.
+    pub fn process_starts(&self) -> usize {
+        std::fs::read_to_string(self.dir.join("process.starts")).unwrap_or_default().lines().count()
     }
 
     /// Turns authentication on; `key` is then an administrator's.
@@ -109,6 +142,19 @@ impl Hangar {
         std::os::unix::fs::symlink(python.join("site-packages/websockets"), lent.join("websockets")).unwrap();
         self.lent = Some(lent);
         self
+    }
+
+    /// Hangar does not look at its configuration file by itself.
+    pub fn without_auto_reload(mut self) -> Self {
+        self.config.insert("config_reload".into(), json!({"enabled": false}));
+        self
+    }
+
+    /// Changes a server's entry in Hangar's configuration file, and tells nobody.
+    pub fn rewrite(&mut self, id: &str, settings: &Value) {
+        let entry = self.config["mcp_servers"][id].as_object_mut().unwrap();
+        entry.extend(settings.as_object().unwrap().clone());
+        self.write_config();
     }
 
     fn toy(&self, id: &str, settings: &Value) -> Value {
@@ -172,6 +218,27 @@ impl Hangar {
             self.port = free_port();
         }
         panic!("Hangar did not come up:\n{}", super::process::tail(&self.dir.join("hangar.console.log"), 30));
+    }
+
+    /// Starts Hangar under Debian's `runsv` and waits until it answers; its service directory, for [`Supervised::restart`].
+    pub fn start_supervised(&mut self) -> PathBuf {
+        self.write_config();
+        let service = self.dir.join("service");
+        std::fs::create_dir_all(&service).unwrap();
+        let run = format!(
+            "#!/bin/sh\ncd {dir}\necho >>process.starts\nexec {hangar} serve --config config.yaml --http --host 127.0.0.1 --log-file hangar.json.log --port {port} \
+             </dev/null >>hangar.console.log 2>&1\n",
+            dir = self.dir.display(),
+            hangar = self.venv.join("bin/mcp-hangar").display(),
+            port = self.port,
+        );
+        let script = service.join("run");
+        std::fs::write(&script, run).unwrap();
+        std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        self.supervised = Some(Supervised::start(&service, &self.dir.join("runsv.log")));
+        let up = poll(Duration::from_mins(1), || http::get(self.port, "/health/live", None).ok().then_some(()));
+        assert!(up.is_some(), "Hangar did not come up:\n{}", super::process::tail(&self.dir.join("hangar.console.log"), 30));
+        service
     }
 
     /// SIGTERM, and waits for its end; how it ended, if it did by itself.

@@ -68,18 +68,36 @@ pub struct Medic {
     port: u16,
     /// Whether its environment authorises break-glass.
     pub break_glass: bool,
+    /// Fail points that are armed in it (`FAILPOINTS` of the crate `fail`).
+    failpoints: String,
 }
 
 impl Medic {
     /// Writes the configuration and starts the daemon. `settings` are laid onto [`quick_settings`].
     pub fn start(dir: &Path, hangar_url: &str, settings: &Value) -> Self {
+        let mut medic = Self::configured(dir, hangar_url, settings);
+        medic.start_again();
+        medic
+    }
+
+    /// Runs the daemon until it dies of these fail points: how it ended, `None` if it had to be killed.
+    pub fn doomed(dir: &Path, hangar_url: &str, settings: &Value, failpoints: &str) -> (Self, Option<ExitStatus>) {
+        let mut medic = Self::configured(dir, hangar_url, settings);
+        medic.failpoints = failpoints.to_owned();
+        medic.port = free_port();
+        let mut process = medic.spawn();
+        let ended = poll(Duration::from_secs(60), || process.exited());
+        medic.failpoints.clear();
+        (medic, ended)
+    }
+
+    fn configured(dir: &Path, hangar_url: &str, settings: &Value) -> Self {
         std::fs::create_dir_all(dir).unwrap();
-        let mut medic = Self { dir: dir.to_owned(), process: None, port: 0, break_glass: false };
+        let medic = Self { dir: dir.to_owned(), process: None, port: 0, break_glass: false, failpoints: String::new() };
         let mut config = quick_settings();
         merge(&mut config, &json!({"hangar": {"url": hangar_url, "instance": "test"}, "storage": {"path": dir.join("data")}}));
         merge(&mut config, settings);
         std::fs::write(medic.config_file(), config.to_string()).unwrap();
-        medic.start_again();
         medic
     }
 
@@ -108,6 +126,7 @@ impl Medic {
             .arg(self.config_file())
             .args(["--web.listen-address", &format!("127.0.0.1:{}", self.port)])
             .current_dir(&self.dir)
+            .env("FAILPOINTS", &self.failpoints)
             .env("HANGAR_MEDIC_BREAKGLASS_AUTHORIZATION", if self.break_glass { "by the test" } else { "" })
             // Stand-ins for other programs, if a test put any there.
             .env("PATH", format!("{}:{}", self.dir.join("bin").display(), std::env::var("PATH").unwrap()))
@@ -158,6 +177,13 @@ impl Medic {
     /// Whether it answers.
     pub fn is_alive(&self) -> bool {
         http::get(self.port, "/-/healthy", None).ok()
+    }
+
+    /// The most memory that it had so far, in KiB.
+    pub fn memory_kib(&self) -> usize {
+        let pid = self.process.as_ref().unwrap().pid();
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        status.lines().find_map(|l| l.strip_prefix("VmHWM:")?.split_whitespace().next()?.parse().ok()).unwrap_or(0)
     }
 
     /// Files larger than `bytes` cannot grow any more: the store behaves as on a full disk. `None` lifts it.
@@ -247,6 +273,11 @@ impl Medic {
         let orders = status["hold_orders"].as_array().cloned().unwrap_or_default();
         let word = |v: &Value| v.as_str().unwrap_or_default().to_owned();
         orders.iter().map(|o| (word(&o["mcp_server"]), word(&o["cause"]))).collect()
+    }
+
+    /// How often its log holds these words.
+    pub fn log_lines(&self, words: &str) -> usize {
+        std::fs::read_to_string(self.log_file()).unwrap_or_default().lines().filter(|line| line.contains(words)).count()
     }
 
     /// What a failing test prints.

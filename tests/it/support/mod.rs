@@ -5,6 +5,7 @@ pub mod http;
 pub mod medic;
 pub mod monitoring;
 pub mod pki;
+pub mod postgres;
 pub mod process;
 pub mod proxy;
 pub mod world;
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 
 pub use hangar::{Hangar, V2_19, V2_20, V2_34};
 pub use medic::Medic;
+pub use postgres::Postgres;
 pub use proxy::{Fault, Proxy, Seen};
 
 /// How often a wait looks again.

@@ -61,6 +61,28 @@ impl Drop for Running {
     }
 }
 
+/// A service directory under Debian's `runsv`, ended with its service on drop.
+pub struct Supervised(Running);
+
+impl Supervised {
+    pub fn start(service: &Path, log: &Path) -> Self {
+        Self(Running::start(Command::new("runsv").arg(service), log))
+    }
+
+    /// SIGTERM to the service, and a new one; whether `sv` says that it is up.
+    pub fn restart(service: &Path) -> bool {
+        let out = Command::new("sv").args(["-w", "20", "restart"]).arg(service).output().unwrap();
+        out.status.success()
+    }
+}
+
+impl Drop for Supervised {
+    fn drop(&mut self) {
+        // It takes its service along only when it is asked to.
+        self.0.terminate(Duration::from_secs(20));
+    }
+}
+
 /// Sends a signal to one pid; a pid that is gone is no error.
 pub fn signal(name: &str, pid: u32) {
     let _ = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).stderr(Stdio::null()).status();

@@ -36,6 +36,14 @@ impl Unwatched {
         Self { hangar, dir }
     }
 
+    /// The same under a supervisor; also its service directory.
+    pub fn start_supervised(version: &str, servers: impl FnOnce(Hangar) -> Hangar) -> (Self, std::path::PathBuf) {
+        let dir = tempfile::Builder::new().prefix("hangar-medic-").tempdir().unwrap();
+        let mut hangar = servers(Hangar::new(version, dir.path()));
+        let service = hangar.start_supervised();
+        (Self { hangar, dir }, service)
+    }
+
     /// Starts the daemon on it, with Hangar's log.
     pub fn watch(self, settings: &Value) -> World {
         let mut all = json!({"hangar": {"log_file": self.hangar.log_file()}});

@@ -21,6 +21,13 @@ const BRING_BACK_MAX: SignedDuration = SignedDuration::from_mins(10);
 const LOCK_RETRY: SignedDuration = SignedDuration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
+/// Tells the process that was to be restarted from its successor.
+#[derive(Clone, Copy)]
+struct Before {
+    process: Option<Timestamp>,
+    ordered_at: Timestamp,
+}
+
 impl Executor {
     /// Rung 3. Only a file that changed since Hangar read it, and that has every live server in it, is worth the danger.
     pub(super) async fn reload(&self, job: &Job) -> Done {
@@ -88,7 +95,8 @@ impl Executor {
             return held;
         }
         let deadline = Instant::now() + self.broad.restart_within;
-        let before = self.hangar.metrics().await.ok().and_then(|m| m.process_start);
+        // Where the old one cannot be read, only one that began after the order is another.
+        let before = Before { process: self.hangar.metrics().await.ok().and_then(|m| m.process_start), ordered_at: clock::now() };
         // An open stream makes Hangar exit 1 on SIGTERM.
         let paused = self.broad.events.pause().await;
         let carried = match tokio::time::timeout_at(deadline, carrier.carry_out(&self.order(job))).await {
@@ -109,7 +117,7 @@ impl Executor {
     }
 
     /// Waits for another process of Hangar's that is alive. HTTP 200 of the old one proves nothing.
-    async fn up_again(&self, before: Option<Timestamp>, deadline: Instant, why: String) -> Done {
+    async fn up_again(&self, before: Before, deadline: Instant, why: String) -> Done {
         while Instant::now() < deadline {
             if self.is_another(before).await && self.hangar.live().await.is_ok() {
                 // What we still hold leads to the old process.
@@ -121,9 +129,9 @@ impl Executor {
         Done::new(Receipt::Accepted, Some(Outcome::Timeout), format!("{why}; but no new healthy process of Hangar's was seen in time"))
     }
 
-    async fn is_another(&self, before: Option<Timestamp>) -> bool {
+    async fn is_another(&self, before: Before) -> bool {
         let now = self.hangar.metrics().await.ok().and_then(|m| m.process_start);
-        now.is_some() && now != before
+        now.is_some_and(|now| before.process.map_or(now > before.ordered_at, |before| now != before))
     }
 
     /// The second half: what stood before and is down now is started, paced, but what was left out meanwhile.
@@ -137,13 +145,17 @@ impl Executor {
             return Done::new(Receipt::Unknown, Some(Outcome::Unresolved), "what stood before is not on record");
         };
         let ids = saved.ready.union(&saved.dead).cloned().collect();
-        let (started, failed) = self.start_down(ids).await;
+        let (started, failed) = match self.start_down(&ids).await {
+            Ok(outcomes) => outcomes,
+            // Nothing was sent: it is begun again, a few times.
+            Err(error) => return Done { half: true, ..refused(&error) },
+        };
         let after = self.hangar.list().await.map(|list| named(list.servers.keys())).unwrap_or(Value::Null);
         let detail = format!("{} servers started, {} could not be started", started.len(), failed.len());
         let mut done = Done::new(Receipt::Accepted, None, detail);
         done.evidence.insert("servers_after".to_owned(), after);
         done.evidence.insert("started".to_owned(), named(&started));
-        done.evidence.insert("not_started".to_owned(), Value::Object(failed.into_iter().collect()));
+        done.evidence.insert("not_started".to_owned(), Value::Object(failed.into_iter().take(super::NAMED_MAX).collect()));
         done.evidence.insert("left_alone".to_owned(), named(&saved.left));
         self.unlock().await;
         done

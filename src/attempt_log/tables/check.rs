@@ -5,25 +5,24 @@ use std::io::Write;
 
 use futures_util::TryStreamExt;
 use jiff::Timestamp;
-use sqlx::Row;
-use sqlx::sqlite::{SqliteConnection, SqliteRow};
 
 use super::super::chain::{self, FaultKind, Stored, Verifier};
 use super::super::derive::Derived;
-use super::super::{LogError, Progress, VerifyReport, files, sql};
-use super::Store;
+use super::super::driver::{Columns, Driver, Link, all, args};
+use super::super::{LogError, Progress, VerifyReport, sql};
+use super::Tables;
 use super::read::{head_of, int, number, row, text};
 use super::write::{RESTART_TOPIC, grant_topic, hold_topic, pause_topic, request_topic};
 
 /// Records between two reports of progress.
 const PROGRESS_EVERY: u64 = 10_000;
 
-impl Store {
+impl<D: Driver> Tables<D> {
     pub(super) async fn check_chain(&self, progress: &mut (dyn FnMut(Progress) + Send)) -> Result<VerifyReport, LogError> {
         // Before the snapshot, so that it is never ahead of it.
-        let remembered = self.path.parent().and_then(files::remembered).filter(|(of, _)| *of == self.instance).map(|(_, head)| head);
+        let remembered = self.driver.remembered(&self.instance);
         let mut verifier = Verifier::new(&self.instance);
-        let mut tx = match self.readers.begin().await.map_err(self.reading()) {
+        let mut tx = match self.snapshot().await {
             Ok(tx) => tx,
             Err(LogError::Damaged { what, .. }) => {
                 verifier.fail(1, FaultKind::Unreadable, what);
@@ -33,18 +32,18 @@ impl Store {
         };
         let mut index = Index::default();
         // Damage may hide the head too; the records themselves are what counts.
-        let head = head_of(&mut tx, &self.instance).await.unwrap_or_default();
-        let first = number(&mut tx, sql::FIRST_SEQ, &self.instance, None).await.unwrap_or_default();
+        let head = head_of(&mut *tx, &self.instance).await.unwrap_or_default();
+        let first = number(&mut *tx, sql::FIRST_SEQ, args![&self.instance]).await.unwrap_or_default();
         let total = head.as_ref().map_or(0, |h| h.seq + 1 - u64::try_from(first.unwrap_or(1)).unwrap_or(1).min(h.seq));
         let mut done = 0;
         {
-            let mut rows = sqlx::query(sql::RECORDS_DERIVED).bind(&self.instance).fetch(&mut *tx);
+            let mut rows = tx.rows(sql::RECORDS_DERIVED, args![&self.instance]);
             loop {
                 let row = match rows.try_next().await {
                     Ok(Some(row)) => row,
                     Ok(None) => break,
                     Err(error) => {
-                        let error = LogError::reading(&self.path, error);
+                        let error = LogError::reading(self.driver.place(), error);
                         let LogError::Damaged { what, .. } = error else { return Err(error) };
                         verifier.fail(verifier.expected().max(1), FaultKind::Unreadable, what);
                         break;
@@ -66,18 +65,19 @@ impl Store {
         let known = [head, remembered].into_iter().flatten().max_by_key(|h| h.seq);
         let mut report = verifier.finish(known.as_ref());
         if report.fault.is_none() {
-            report.index_fault = index.compare(&mut tx, &self.instance).await.map_err(self.reading())?;
+            report.index_fault = index.compare(&mut *tx, &self.instance).await.map_err(self.reading())?;
         }
         Ok(report)
     }
 
     pub(super) async fn write_export(&self, out: &mut (dyn Write + Send)) -> Result<u64, LogError> {
-        let mut rows = sqlx::query(sql::RECORDS).bind(&self.instance).fetch(&self.readers);
+        let mut snapshot = self.snapshot().await?;
+        let mut rows = snapshot.rows(sql::RECORDS, args![&self.instance]);
         let mut lines = 0;
         while let Some(row) = rows.try_next().await.map_err(self.reading())? {
             let stored = self::row(&row);
             let Some(line) = chain::export_line(&stored) else {
-                return Err(LogError::Broken { path: self.path.clone(), fault: stored.altered() });
+                return Err(LogError::Broken { place: self.driver.place().clone(), fault: stored.altered() });
             };
             writeln!(out, "{line}").map_err(LogError::Export)?;
             lines += 1;
@@ -97,11 +97,10 @@ struct Index {
 }
 
 impl Index {
-    fn see(&mut self, stored: &Stored, row: &SqliteRow) {
+    fn see(&mut self, stored: &Stored, row: &impl Columns) {
         let derived = Derived::of(&stored.body);
         let at_us = stored.at.parse().map_or(0, Timestamp::as_microsecond);
-        let optional = |column| row.try_get_unchecked::<Option<&[u8]>, _>(column).ok().flatten().map(|_| text(row, column));
-        let as_found = (row.try_get_unchecked(7).unwrap_or(0), text(row, 8), optional(9), optional(10));
+        let as_found = (row.int(7).unwrap_or(0), text(row, 8), row.text(9), row.text(10));
         if as_found != (at_us, derived.kind.clone(), derived.incident_id.clone(), derived.mcp_server.clone()) {
             self.fault.get_or_insert_with(|| format!("record {} is indexed as what it is not", stored.seq));
         }
@@ -143,12 +142,12 @@ impl Index {
         }
     }
 
-    async fn compare(mut self, connection: &mut SqliteConnection, instance: &str) -> Result<Option<String>, sqlx::Error> {
-        let open: Vec<(String, String, i64)> = sqlx::query_as(sql::INDEX_OPEN).bind(instance).fetch_all(&mut *connection).await?;
-        let open: BTreeMap<_, _> = open.into_iter().map(|(server, id, seq)| (server, (id, seq))).collect();
+    async fn compare<L: Link>(mut self, link: &mut L, instance: &str) -> Result<Option<String>, sqlx::Error> {
+        let open = all(link, sql::INDEX_OPEN, args![instance]).await?;
+        let open: BTreeMap<_, _> = open.iter().map(|row| (text(row, 0), (text(row, 1), row.int(2).unwrap_or(0)))).collect();
         let expected: BTreeMap<_, _> = std::mem::take(&mut self.open).into_iter().map(|(s, (id, seq))| (s, (id, int(seq)))).collect();
-        let standing: Vec<(String, i64)> = sqlx::query_as(sql::INDEX_STANDING).bind(instance).fetch_all(&mut *connection).await?;
-        let standing: BTreeMap<_, _> = standing.into_iter().collect();
+        let standing = all(link, sql::INDEX_STANDING, args![instance]).await?;
+        let standing: BTreeMap<_, _> = standing.iter().map(|row| (text(row, 0), row.int(1).unwrap_or(0))).collect();
         let expected_standing: BTreeMap<_, _> = self.standing.into_iter().map(|(topic, seq)| (topic, int(seq))).collect();
         let fault = self.fault;
         let fault = fault.or_else(|| (open != expected).then(|| "its open incidents are not those of the chain".to_owned()));

@@ -1,0 +1,11 @@
+//! The broad half of the ladder: what it refuses, what it sends, and that what stood before stands again.
+
+pub mod automation;
+mod connector;
+mod hooks;
+mod kubernetes;
+mod refusals;
+mod reload;
+mod restart;
+mod systemd;
+mod verdicts;

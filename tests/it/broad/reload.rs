@@ -1,0 +1,63 @@
+//! `configuration_reload` at a real Hangar that does not look at its file by itself.
+
+use serde_json::{Value, json};
+
+use crate::support::V2_34;
+use crate::support::world::{Unwatched, World};
+
+fn settings(w: &Unwatched) -> Value {
+    let rungs = ["client_reconnect", "capability_refresh", "configuration_reload"].map(|action| json!({"action": action}));
+    let permitted = ["client_reconnect", "capability_refresh", "configuration_reload"];
+    json!({
+        "hangar": {"config_file": w.dir().join("config.yaml")},
+        "policy": {"rungs": rungs, "settle": "1s"},
+        "matrix": {"roles": [{"role": "sidecar", "permitted": permitted}]},
+    })
+}
+
+/// The newest attempt at a reload, once it is settled.
+fn reload(w: &World, id: &str, outcome: &str) -> Value {
+    let last = |w: &World| w.medic.attempts(id).pop().filter(|a| a["action"] == "configuration_reload" && a["outcome"] == outcome);
+    w.wait(&format!("the reload for {id} is {outcome}"), 60, |w| last(w).is_some());
+    last(w).unwrap()
+}
+
+fn reloads_sent(w: &World) -> usize {
+    w.proxy.seen().iter().filter(|s| s.path == "/api/config/reload").count()
+}
+
+#[test]
+fn only_a_changed_file_with_every_live_server_in_it_is_reloaded_and_then_what_was_dead_is_started() {
+    let w = Unwatched::start(V2_34, |h| {
+        let h = h.server("a", "exit", &json!({})).server("b", "exit", &json!({})).server("c", "exit", &json!({}));
+        h.server("up", "ok", &json!({})).without_auto_reload()
+    });
+    w.hangar.bring_up(&["up"]);
+    let settings = settings(&w);
+    let mut w = w.watch(&settings);
+
+    w.hangar.user_start("a");
+    let refused = reload(&w, "a", "cancelled");
+    w.must("unchanged", refused["evidence"]["only_live"] == json!([]));
+
+    let extra = json!({"mcp_server_id": "extra", "mode": "subprocess", "command": ["python3", "-c", "pass"]});
+    assert_eq!(w.hangar.post("/api/mcp_servers/", Some(&extra)).status, 201);
+    w.hangar.rewrite("b", &json!({"idle_ttl_s": 601}));
+    w.hangar.user_start("b");
+    let refused = reload(&w, "b", "cancelled");
+    assert_eq!(refused["evidence"]["only_live"], json!(["extra"]), "{refused}");
+    assert_eq!(reloads_sent(&w), 0);
+
+    assert!(crate::support::http::send(w.hangar.port, "DELETE", "/api/mcp_servers/extra", None, None).ok());
+    ["a", "b", "c"].iter().for_each(|id| w.hangar.set_mode(id, "exit"));
+    w.hangar.user_start("c");
+    ["a", "b", "c"].iter().for_each(|id| w.hangar.set_mode(id, "ok"));
+    let done = reload(&w, "c", "recovered");
+    assert_eq!((&done["evidence"]["updated"], &done["evidence"]["removed"]), (&json!(["b"]), &json!([])), "{done}");
+    assert_eq!((reloads_sent(&w), w.hangar.starts("up")), (1, 1));
+    for id in ["a", "b", "c"] {
+        w.wait_closed(id, "recovered", 20);
+        assert_eq!(w.hangar.state(id), "ready", "{id}");
+    }
+    w.must("no stop of Hangar's own was taken for a person's", w.medic.hold_orders().is_empty());
+}
