@@ -29,4 +29,5 @@ mod replicas;
 mod seeing;
 mod server;
 mod support;
+mod terminal;
 mod tls;
