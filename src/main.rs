@@ -131,13 +131,14 @@ fn serve_mcp(args: &McpArgs) -> anyhow::Result<u8> {
 
 async fn attempts_command(command: AttemptsCommand, out: &mut (dyn Write + Send)) -> anyhow::Result<u8> {
     match command {
-        AttemptsCommand::List(args) => match &args.config_file {
-            Some(file) => attempts::list_stored(&args, file, out).await?,
-            None => {
+        AttemptsCommand::List(args) => {
+            if let Some(file) = &args.config_file {
+                attempts::list_stored(&args, file, out).await?;
+            } else {
                 let found = Medic::new(&args.daemon.medic_url)?.attempts(args.incident.as_deref()).await?;
                 attempts::print_attempts(out, &found, args.format.format)?;
             }
-        },
+        }
         AttemptsCommand::Export(args) => attempts::export(&args, out).await?,
         AttemptsCommand::Verify(args) => return attempts::verify(&args, out).await,
     }

@@ -232,7 +232,10 @@ async fn called_back(result: oneshot::Receiver<Carried>, why: &str) -> Carried {
 
 /// Orders whose result may come by a callback.
 #[derive(Default)]
-pub struct Callbacks(Mutex<BTreeMap<String, (SecretFile, Option<oneshot::Sender<Carried>>)>>);
+pub struct Callbacks(Mutex<BTreeMap<String, Expected>>);
+
+/// The key that signs a result, and who waits for it until it came.
+type Expected = (SecretFile, Option<oneshot::Sender<Carried>>);
 
 /// Why a callback was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -20,8 +20,16 @@ use crate::policy::{Attempt, Body, History, Incident, Policy, Record};
 #[derive(Debug)]
 pub(super) struct Writer<L> {
     pub connection: Option<L>,
-    /// The end of the chain that our reader knows of; `None` before anybody read or wrote.
-    known: Option<Option<Head>>,
+    known: Known,
+}
+
+/// What our reader knows of the end of the chain.
+#[derive(Debug)]
+pub(super) enum Known {
+    /// Nobody read or wrote yet.
+    Nothing,
+    /// It ends here; `None` is an empty chain.
+    End(Option<Head>),
 }
 
 /// An open store. The only one that writes to the chain of its instance, unless it was opened for reading only.
@@ -35,7 +43,7 @@ pub struct Tables<D: Driver> {
 impl<D: Driver> Tables<D> {
     /// `connection` writes; without one the store is for reading.
     pub(super) fn new(driver: D, instance: &str, connection: Option<D::Link>) -> Self {
-        let writer = connection.map(|connection| Mutex::new(Writer { connection: Some(connection), known: None }));
+        let writer = connection.map(|connection| Mutex::new(Writer { connection: Some(connection), known: Known::Nothing }));
         Self { driver, instance: instance.to_owned(), writer }
     }
 

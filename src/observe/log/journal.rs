@@ -181,20 +181,19 @@ impl<T: From<Update> + Send> Journal<T> {
         loop {
             // A large journal takes a while to be opened.
             let quiet = if self.counts.lines == none { QUIET * 5 } else { QUIET };
-            let got = match timeout(quiet, stdout.read(&mut chunk)).await {
-                Ok(got) => got,
-                Err(_) => {
-                    let recovered = self.trouble.take().is_some();
-                    if !self.caught_up || recovered || (self.unsent && self.sent.elapsed() > PROGRESS_EVERY) {
-                        self.caught_up = true;
-                        self.tell().await?;
-                    }
-                    if self.unsent {
-                        continue;
-                    }
-                    // Without a bound: there is nothing to say until something comes.
-                    stdout.read(&mut chunk).await
+            let got = if let Ok(got) = timeout(quiet, stdout.read(&mut chunk)).await {
+                got
+            } else {
+                let recovered = self.trouble.take().is_some();
+                if !self.caught_up || recovered || (self.unsent && self.sent.elapsed() > PROGRESS_EVERY) {
+                    self.caught_up = true;
+                    self.tell().await?;
                 }
+                if self.unsent {
+                    continue;
+                }
+                // Without a bound: there is nothing to say until something comes.
+                stdout.read(&mut chunk).await
             };
             if !self.take(got, &chunk, &mut splitter, &mut first) {
                 break;
