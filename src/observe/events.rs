@@ -218,7 +218,7 @@ pub async fn follow<T: From<Update> + Send>(
                     end
                 }
                 Err(error) => {
-                    advice = error.fault.advice(client.has_key());
+                    advice = advice_on(&error, client.has_key());
                     refusal(&error)
                 }
             }
@@ -258,6 +258,18 @@ async fn connect(client: &HangarClient) -> Result<(Socket, Option<String>), Call
     write(&mut socket, subscribe).await.map_err(lost)?;
     let own = client.system().await?.instance_id;
     Ok((socket, own))
+}
+
+/// Where only the stream is refused, something else helps than where Hangar is.
+fn advice_on(error: &CallError, has_key: bool) -> &'static str {
+    let of_the_stream = error.call.ends_with("/ws/events");
+    if of_the_stream && matches!(error.fault, Fault::BadAnswer { .. }) {
+        "Hangar's Python needs the package websockets, and a proxy must pass the upgrade; or set hangar.log_file"
+    } else if of_the_stream && matches!(error.fault, Fault::Forbidden { .. }) {
+        "give the key's role the permission audit:read, or set hangar.log_file"
+    } else {
+        error.fault.advice(has_key)
+    }
 }
 
 fn refusal(error: &CallError) -> End {

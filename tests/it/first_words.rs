@@ -73,7 +73,11 @@ fn of_a_key_that_is_wrong_or_missing() {
 fn of_a_hangar_that_is_too_old() {
     let w = Unwatched::start(V2_19, |h| h.server("api", "ok", &json!({})));
     w.hangar.bring_up(&["api"]);
-    let medic = Medic::start(&w.dir().join("a"), &format!("http://127.0.0.1:{}", w.hangar.port), &json!({}));
+    let medic = Medic::start(
+        &w.dir().join("a"),
+        &format!("http://127.0.0.1:{}", w.hangar.port),
+        &json!({"hangar": {"log_file": w.hangar.log_file()}}),
+    );
     says(&first_complaint(&medic), &["too old", "2.19.1", "upgrade Hangar to 2.20.0 or later"]);
     assert!(medic.is_alive());
 }
