@@ -18,7 +18,7 @@ use crate::support::world::Unwatched;
 use crate::support::{Medic, Proxy, V2_20, V2_34, poll};
 
 const SIGABRT: i32 = 6;
-const ENDS_WITHIN: Duration = Duration::from_secs(60);
+const ENDS_WITHIN: Duration = Duration::from_mins(1);
 
 /// Of a crashed server: the point, and how often it is passed before the daemon dies there.
 const STARTS: &[(&str, u32)] = &[

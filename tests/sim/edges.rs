@@ -241,16 +241,13 @@ impl Shared {
         };
         wait(back).await;
         let mut state = self.lock();
-        match reading.filter(|_| !fails) {
-            Some(reading) => {
-                let State { hangar, check, .. } = &mut *state;
-                check.metrics_heard(left, hangar);
-                Ok(state.mutant.map_or(reading.clone(), |mutant| mutant.metrics(reading)))
-            }
-            None => {
-                state.check.metrics_lost();
-                Err(Fault::BadAnswer { status: Some(502), what: "not Prometheus text".to_owned() })
-            }
+        if let Some(reading) = reading.filter(|_| !fails) {
+            let State { hangar, check, .. } = &mut *state;
+            check.metrics_heard(left, hangar);
+            Ok(state.mutant.map_or(reading.clone(), |mutant| mutant.metrics(reading)))
+        } else {
+            state.check.metrics_lost();
+            Err(Fault::BadAnswer { status: Some(502), what: "not Prometheus text".to_owned() })
         }
     }
 }
@@ -267,12 +264,11 @@ impl Wire for Shared {
 
     fn metrics(&self) -> BoxFuture<'_, Result<MetricsReading, Fault>> {
         Box::pin(async move {
-            match tokio::time::timeout(Duration::from_secs(10), self.read_metrics()).await {
-                Ok(answer) => answer,
-                Err(_) => {
-                    self.lock().check.metrics_lost();
-                    Err(Fault::Lost { why: "timed out".to_owned() })
-                }
+            if let Ok(answer) = tokio::time::timeout(Duration::from_secs(10), self.read_metrics()).await {
+                answer
+            } else {
+                self.lock().check.metrics_lost();
+                Err(Fault::Lost { why: "timed out".to_owned() })
             }
         })
     }

@@ -207,7 +207,7 @@ impl World {
             instance: INSTANCE.to_owned(),
             api_key_file: None,
             request_timeout: Duration::from_secs(10),
-            start_timeout: Duration::from_secs(60),
+            start_timeout: Duration::from_mins(1),
             max_body: 1 << 20,
         };
         let memory: Arc<dyn AuthMemory> = Arc::new(shared.clone());

@@ -44,7 +44,7 @@ fn process(w: &mut World, start: Timestamp) {
 }
 
 fn stands(w: &mut World, id: &str, gauge: Option<State>, last_healthy: Option<Timestamp>) {
-    let reading = w.snapshot.servers.entry(id.to_owned()).or_insert_with(ServerReading::default);
+    let reading = w.snapshot.servers.entry(id.to_owned()).or_default();
     reading.gauge = gauge;
     reading.last_healthy = last_healthy;
     if let Some(rest) = reading.rest.as_mut() {

@@ -205,7 +205,7 @@ async fn the_child_ends_with_the_follower_and_is_reaped_and_an_endless_line_fill
     // A zombie would still be there.
     let gone = async {
         while child.exists() {
-            tokio::time::sleep(Duration::from_millis(20)).await
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
     tokio::time::timeout(Duration::from_secs(10), gone).await.expect("the child is gone");

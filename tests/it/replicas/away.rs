@@ -54,7 +54,7 @@ fn a_medic_that_starts_without_its_server_stays_up_and_waits_for_it() {
     assert_eq!((http::get(medic.port(), "/-/healthy", None).status, http::get(medic.port(), "/-/ready", None).status), (200, 503));
     assert!(proxy.acted_since(0).is_empty());
     postgres.resume();
-    let back = crate::support::poll(std::time::Duration::from_secs(60), || {
+    let back = crate::support::poll(std::time::Duration::from_mins(1), || {
         (w.hangar.state("api") == "ready" && medic.incident("api")["how"] == "recovered").then_some(())
     });
     assert!(back.is_some(), "{}", medic.report());

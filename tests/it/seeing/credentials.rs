@@ -88,7 +88,7 @@ async fn silences_once(url: &str, http: HttpAccess) -> silences::Update {
     let settings = silences::Settings {
         url: url.parse().unwrap(),
         instance: "h:1".to_owned(),
-        poll_interval: Duration::from_secs(60),
+        poll_interval: Duration::from_mins(1),
         timeout: Duration::from_secs(10),
         http,
     };

@@ -88,7 +88,7 @@ impl Medic {
         medic.failpoints = failpoints.to_owned();
         medic.port = free_port();
         let mut process = medic.spawn();
-        let ended = poll(Duration::from_secs(60), || process.exited());
+        let ended = poll(Duration::from_mins(1), || process.exited());
         medic.failpoints.clear();
         (medic, ended)
     }
