@@ -533,7 +533,8 @@ impl Check {
     }
 
     pub fn counts(&self) -> (usize, usize) {
-        (self.cases.len(), self.tries.values().filter(|t| !t.action.only_looks()).count())
+        let acts = self.tries.values().filter(|t| !t.action.only_looks() && t.outcome != Some(Outcome::NotApplicable));
+        (self.cases.len(), acts.count())
     }
 }
 
