@@ -135,6 +135,8 @@ fn an_append_that_is_given_up_halfway_is_there_as_a_whole_or_not_at_all() {
         for second in 0..40 {
             let patience = Duration::from_micros(u64::try_from(second * 60).unwrap());
             let _ = tokio::time::timeout(patience, store.append(at(second), "sidecar", whole("api", second))).await;
+            // Whether it was written, only the log can tell: nothing more is taken before it was asked.
+            store.history(&Policy::default(), at(second)).await.unwrap();
         }
         // What came of the last one is read before anything is decided on it.
         store.history(&Policy::default(), at(99)).await.unwrap();

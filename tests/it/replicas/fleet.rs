@@ -33,7 +33,9 @@ impl Platform {
     fn settings(&self) -> Value {
         let actions = ["client_reconnect", "capability_refresh", "session_reconnect", "rolling_mcp_restart"];
         json!({
-            "policy": {"rungs": actions.map(|action| json!({"action": action, "attempts_max": 1, "pause": "0s"})), "settle": "1s"},
+            "policy": {"rungs": actions.map(|action| json!({"action": action, "attempts_max": 1, "pause": "0s"})), "settle": "1s",
+                       // The order of another replica's medic comes soon after our own start.
+                       "took_hangar_down_within": "1s"},
             "matrix": {"roles": [{"role": "sidecar", "permitted": actions}]},
             "platform": {
                 "restarts": [self.automation.entry(&json!({"action": "rolling_mcp_restart", "timeout": "80s"}))],

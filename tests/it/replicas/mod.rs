@@ -25,13 +25,19 @@ struct Replicas {
 impl Replicas {
     /// Both have the `remote` servers `far` and `up`; the upstream of `up` answers.
     fn start() -> Self {
+        // Only calls and starts find out that a server is gone: what the test does decides when.
+        Self::start_checking(60)
+    }
+
+    /// The replicas check the health of their servers this often, in seconds.
+    fn start_checking(every: u32) -> Self {
         let postgres = Postgres::start();
         postgres.execute("postgres", "CREATE DATABASE hangar");
         let (far, up) = (free_port(), free_port());
         let start = || {
             Unwatched::start_supervised(V2_34, |h| {
                 let mut h = h.remote("far", far).remote("up", up).on_postgres(postgres.port, "hangar");
-                h.spare_health_checks();
+                h.check_health_every(every);
                 h
             })
         };

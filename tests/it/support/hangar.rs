@@ -101,10 +101,10 @@ impl Hangar {
         self
     }
 
-    /// Only calls and starts find out that a server is gone: what the test does decides when.
-    pub fn spare_health_checks(&mut self) {
+    /// Checks the health of every server this often, in seconds.
+    pub fn check_health_every(&mut self, seconds: u32) {
         for entry in self.config["mcp_servers"].as_object_mut().unwrap().values_mut() {
-            entry["health_check_interval_s"] = json!(60);
+            entry["health_check_interval_s"] = json!(seconds);
         }
     }
 
