@@ -173,7 +173,7 @@ struct Grouped {
 }
 
 fn seconds() -> f64 {
-    jiff::Timestamp::now().duration_since(jiff::Timestamp::UNIX_EPOCH).as_secs_f64()
+    hangar_medic::clock::now().duration_since(jiff::Timestamp::UNIX_EPOCH).as_secs_f64()
 }
 
 fn group_answers(grouped: &Mutex<Grouped>, began: f64, line: &str) -> Reply {

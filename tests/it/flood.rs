@@ -42,7 +42,7 @@ fn detail(id: usize, begun: Instant) -> Value {
 }
 
 fn metrics(servers: usize, begun: Instant) -> String {
-    let now = jiff::Timestamp::now().as_second();
+    let now = hangar_medic::clock::now().as_second();
     let mut body = "mcp_hangar_process_start_time_seconds 1796040000\nmcp_hangar_build_info{version=\"2.34.4\"} 1\n".to_owned();
     for id in 0..servers {
         let dead = dead(id, begun);

@@ -156,7 +156,7 @@ impl Check {
         }))
     }
 
-    pub fn rest_heard(&mut self, id: &str, truth: TruthThen) {
+    pub fn rest_heard(&mut self, id: &str, truth: &TruthThen) {
         self.heard.rest.insert(id.to_owned(), Told { got: mono(), ..truth.0 });
     }
 

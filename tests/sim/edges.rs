@@ -210,7 +210,7 @@ impl Shared {
         let detail = sent.method == "GET" && sent.path.split('/').count() == 3 && sent.path.starts_with("api/mcp_servers/");
         if status == 200 && detail {
             for (id, truth) in truth {
-                state.check.rest_heard(&id, truth);
+                state.check.rest_heard(&id, &truth);
             }
         }
         Ok(Answer { status, retry_after: None, body: body.to_string().into_bytes() })

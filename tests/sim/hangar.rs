@@ -248,7 +248,9 @@ impl Hangar {
         if self.next_health <= self.now {
             self.next_health = self.now + 60_000;
             if self.up {
-                ids.iter().for_each(|id| self.check_health(id));
+                for id in &ids {
+                    self.check_health(id);
+                }
             }
         }
         self.recover_groups();

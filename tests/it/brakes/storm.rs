@@ -32,8 +32,12 @@ fn when_the_canary_cannot_be_recovered_nobody_else_is_touched_and_a_person_is_ca
     w.hangar.bring_up(&some);
     let w = w
         .watch(&json!({"policy": {"exhausted_retry": "5s", "exhausted_retry_max": "5s", "neighbour_wait": "2s", "storm": {"servers": 3}}}));
-    some.iter().for_each(|id| w.hangar.set_mode(id, "exit"));
-    some.iter().for_each(|id| w.hangar.kill_child(id));
+    for id in &some {
+        w.hangar.set_mode(id, "exit");
+    }
+    for id in &some {
+        w.hangar.kill_child(id);
+    }
     w.wait("it is a storm", 30, |w| http::sample(&w.medic.metrics(), "hangar_medic_storm_active") == Some(1.0));
     w.wait("the canary could not be recovered, and that is told", 60, |w| {
         http::sample(&w.medic.metrics(), "hangar_medic_storm_canary_failed") == Some(1.0)
@@ -45,7 +49,9 @@ fn when_the_canary_cannot_be_recovered_nobody_else_is_touched_and_a_person_is_ca
     assert!(held >= 4.0, "{held} are held");
 
     // The cause is mended: the canary's slow retry shows it, and the others follow, slowly.
-    some.iter().for_each(|id| w.hangar.set_mode(id, "ok"));
+    for id in &some {
+        w.hangar.set_mode(id, "ok");
+    }
     w.wait("all are back", 120, |w| http::sum(&w.medic.metrics(), "hangar_medic_incidents_open", "") == 0.0);
     at_most_a_fifth(&w);
     let calm = http::sample(&w.medic.metrics(), "hangar_medic_storm_canary_failed");

@@ -32,6 +32,9 @@ fn it_is_not_ready_and_says_why_while_hangar_cannot_be_read() {
     w.wait("it is ready again", 20, |w| ready(w.medic.port()).0 == 200);
 }
 
+/// What systemd was told, and when.
+type Heard = (Instant, String);
+
 #[test]
 fn systemd_hears_when_it_is_up_that_it_lives_why_it_is_of_no_use_and_that_it_stops() {
     let mut w = Alone::start(false, &json!({}));
@@ -41,8 +44,8 @@ fn systemd_hears_when_it_is_up_that_it_lives_why_it_is_of_no_use_and_that_it_sto
     w.medic.sigkill();
     w.medic.env = vec![("NOTIFY_SOCKET".to_owned(), path.to_str().unwrap().to_owned()), ("WATCHDOG_USEC".to_owned(), "1500000".to_owned())];
     w.medic.start_again();
-    let mut heard: Vec<(Instant, String)> = Vec::new();
-    let mut hear = |until: &dyn Fn(&[(Instant, String)]) -> bool| {
+    let mut heard: Vec<Heard> = Vec::new();
+    let mut hear = |until: &dyn Fn(&[Heard]) -> bool| {
         poll(Duration::from_secs(20), || {
             let mut buffer = [0; 4096];
             while let Ok(n) = socket.recv(&mut buffer) {
@@ -52,7 +55,7 @@ fn systemd_hears_when_it_is_up_that_it_lives_why_it_is_of_no_use_and_that_it_sto
         })
         .unwrap_or_else(|| panic!("heard only {heard:?}"))
     };
-    let pings = |all: &[(Instant, String)]| all.iter().filter(|(_, s)| s == "WATCHDOG=1").count();
+    let pings = |all: &[Heard]| all.iter().filter(|(_, s)| s == "WATCHDOG=1").count();
     let all = hear(&|all| pings(all) >= 5);
     let words: Vec<&str> = all.iter().map(|(_, s)| s.as_str()).collect();
     assert_eq!(words[0], "READY=1");

@@ -110,6 +110,7 @@ async fn a_callback_counts_only_with_the_orders_key_and_while_the_order_is_under
     let stub = Stub::always(reply(202, &json!({})));
     let hook = Arc::new(hook(dir.path(), &stub.url, 20.0));
     let waiting = Arc::clone(&hook);
+    #[allow(clippy::disallowed_methods, reason = "a test has no supervisor")]
     let running = tokio::spawn(async move { waiting.carry_out(&order()).await });
     while stub.seen().is_empty() {
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -145,7 +145,7 @@ fn status(code: u16, reason: &str) -> Reply {
 }
 
 fn lines(events: &[Value]) -> Reply {
-    let body = events.iter().map(|e| format!("{e}\n")).collect();
+    let body = events.iter().flat_map(|e| [e.to_string(), "\n".to_owned()]).collect();
     Reply::Http { status: 200, headers: vec![("content-type", "application/json".to_owned())], body }
 }
 

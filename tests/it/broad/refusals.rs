@@ -113,7 +113,9 @@ impl World {
             if bodies.is_empty() {
                 break;
             }
-            bodies.into_iter().for_each(|body| self.record(0, body));
+            for body in bodies {
+                self.record(0, body);
+            }
         }
         self.plan()
     }

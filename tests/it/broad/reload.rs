@@ -49,9 +49,13 @@ fn only_a_changed_file_with_every_live_server_in_it_is_reloaded_and_then_what_wa
     assert_eq!(reloads_sent(&w), 0);
 
     assert!(crate::support::http::send(w.hangar.port, "DELETE", "/api/mcp_servers/extra", None, None).ok());
-    ["a", "b", "c"].iter().for_each(|id| w.hangar.set_mode(id, "exit"));
+    for id in &["a", "b", "c"] {
+        w.hangar.set_mode(id, "exit");
+    }
     w.hangar.user_start("c");
-    ["a", "b", "c"].iter().for_each(|id| w.hangar.set_mode(id, "ok"));
+    for id in &["a", "b", "c"] {
+        w.hangar.set_mode(id, "ok");
+    }
     let done = reload(&w, "c", "recovered");
     assert_eq!((&done["evidence"]["updated"], &done["evidence"]["removed"]), (&json!(["b"]), &json!([])), "{done}");
     assert_eq!((reloads_sent(&w), w.hangar.starts("up")), (1, 1));

@@ -98,6 +98,7 @@ async fn a_unit_is_restarted_and_its_own_job_tells_how_it_went() {
     let connection = connection::Builder::address(address.as_str()).build().await.unwrap();
     let calls = MessageStream::from(connection.clone());
     connection.request_name("org.freedesktop.systemd1").await.unwrap();
+    #[allow(clippy::disallowed_methods, reason = "a test has no supervisor")]
     let serving = tokio::spawn(manager(connection, calls));
 
     assert_eq!(restart(&address, "done.service", within).await, Carried::Done("the job of done.service is done".to_owned()));

@@ -1,8 +1,6 @@
 //! What a restart of Hangar is judged on: the servers that stood before, not Hangar being up.
 
-use hangar_medic::policy::{
-    Body, Hold, HoldCause, Outcome, Part, Plan, Receipt, Rung, Saved, ServerReading, State, Step, attempt_id, incident_id,
-};
+use hangar_medic::policy::{Body, Hold, HoldCause, Outcome, Part, Plan, Receipt, Rung, Saved, State, Step, attempt_id, incident_id};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 

@@ -85,7 +85,7 @@ impl Medic {
     /// Runs the daemon until it dies of these fail points: how it ended, `None` if it had to be killed.
     pub fn doomed(dir: &Path, hangar_url: &str, settings: &Value, failpoints: &str) -> (Self, Option<ExitStatus>) {
         let mut medic = Self::configured(dir, hangar_url, settings);
-        medic.failpoints = failpoints.to_owned();
+        failpoints.clone_into(&mut medic.failpoints);
         medic.port = free_port();
         let mut process = medic.spawn();
         let ended = poll(Duration::from_mins(1), || process.exited());
