@@ -232,7 +232,10 @@ async fn called_back(result: oneshot::Receiver<Carried>, why: &str) -> Carried {
 
 /// Orders whose result may come by a callback.
 #[derive(Default)]
-pub struct Callbacks(Mutex<BTreeMap<String, (SecretFile, Option<oneshot::Sender<Carried>>)>>);
+pub struct Callbacks(Mutex<BTreeMap<String, Waiting>>);
+
+/// The order's key, and who waits for its result until it is told.
+type Waiting = (SecretFile, Option<oneshot::Sender<Carried>>);
 
 /// Why a callback was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -394,15 +394,15 @@ pub(super) fn reloaded(body: &[u8]) -> Result<Reloaded, String> {
     }
     #[derive(Deserialize, Default)]
     struct RawResult {
-        #[serde(default)]
-        mcp_servers_added: Vec<String>,
-        #[serde(default)]
-        mcp_servers_removed: Vec<String>,
-        #[serde(default)]
-        mcp_servers_updated: Vec<String>,
+        #[serde(default, rename = "mcp_servers_added")]
+        added: Vec<String>,
+        #[serde(default, rename = "mcp_servers_removed")]
+        removed: Vec<String>,
+        #[serde(default, rename = "mcp_servers_updated")]
+        updated: Vec<String>,
     }
     let raw = json::<Raw>(body)?.result.unwrap_or_default();
-    Ok(Reloaded { added: raw.mcp_servers_added, removed: raw.mcp_servers_removed, updated: raw.mcp_servers_updated })
+    Ok(Reloaded { added: raw.added, removed: raw.removed, updated: raw.updated })
 }
 
 /// Any JSON object will do: what came of it is read from the server's state.

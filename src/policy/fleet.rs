@@ -246,7 +246,7 @@ pub fn verify(
     if now < due {
         return Verified::Pending(Some(due));
     }
-    if !snapshot.hangar.read_at.is_some_and(|read| read >= due) {
+    if snapshot.hangar.read_at.is_none_or(|read| read < due) {
         return Verified::ReadMetrics;
     }
     let Some(saved) = &attempt.saved else {
