@@ -232,10 +232,10 @@ async fn called_back(result: oneshot::Receiver<Carried>, why: &str) -> Carried {
 
 /// Orders whose result may come by a callback.
 #[derive(Default)]
-pub struct Callbacks(Mutex<BTreeMap<String, Expected>>);
+pub struct Callbacks(Mutex<BTreeMap<String, Waiting>>);
 
-/// The key that signs a result, and who waits for it until it came.
-type Expected = (SecretFile, Option<oneshot::Sender<Carried>>);
+/// The order's key, and who waits for its result until it is told.
+type Waiting = (SecretFile, Option<oneshot::Sender<Carried>>);
 
 /// Why a callback was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

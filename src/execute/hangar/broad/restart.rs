@@ -99,8 +99,8 @@ impl Executor {
         let before = Before { process: self.hangar.metrics().await.ok().and_then(|m| m.process_start), ordered_at: clock::now() };
         // An open stream makes Hangar exit 1 on SIGTERM.
         let paused = self.broad.events.pause().await;
-        let result = tokio::time::timeout_at(deadline, carrier.carry_out(&self.order(job))).await;
-        let done = match result.unwrap_or_else(|_| Carried::Unknown("no result in time".to_owned())) {
+        let answer = tokio::time::timeout_at(deadline, carrier.carry_out(&self.order(job))).await;
+        let done = match answer.unwrap_or_else(|_| Carried::Unknown("no result in time".to_owned())) {
             Carried::Refused(why) => Done::new(Receipt::Refused, Some(Outcome::Denied), why),
             Carried::Failed(why) if !self.is_another(before).await => Done::new(Receipt::Accepted, Some(Outcome::Failed), why),
             Carried::Failed(why) | Carried::Done(why) => self.up_again(before, deadline, why).await,
