@@ -20,8 +20,15 @@ use crate::policy::{Attempt, Body, History, Incident, Policy, Record};
 #[derive(Debug)]
 pub(super) struct Writer<L> {
     pub connection: Option<L>,
-    /// The end of the chain that our reader knows of; `None` before anybody read or wrote.
-    known: Option<Option<Head>>,
+    known: Known,
+}
+
+/// The end of the chain as our reader knows of it.
+#[derive(Debug)]
+enum Known {
+    /// Nobody has read or written yet.
+    Nothing,
+    End(Option<Head>),
 }
 
 /// An open store. The only one that writes to the chain of its instance, unless it was opened for reading only.
@@ -35,7 +42,7 @@ pub struct Tables<D: Driver> {
 impl<D: Driver> Tables<D> {
     /// `connection` writes; without one the store is for reading.
     pub(super) fn new(driver: D, instance: &str, connection: Option<D::Link>) -> Self {
-        let writer = connection.map(|connection| Mutex::new(Writer { connection: Some(connection), known: None }));
+        let writer = connection.map(|connection| Mutex::new(Writer { connection: Some(connection), known: Known::Nothing }));
         Self { driver, instance: instance.to_owned(), writer }
     }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::super::chain::Stored;
 use super::super::driver::{Arg, Columns, Driver, Link, all, args, first};
 use super::super::{Counts, Head, IncidentState, LogError, sql};
-use super::Tables;
+use super::{Known, Tables};
 use crate::policy::{Attempt, History, Incident, Policy, Record, STORM_WINDOW_MAX, server_of};
 
 /// For SQL, which has no unsigned numbers.
@@ -98,7 +98,7 @@ impl<D: Driver> Tables<D> {
         }
         history.prune(policy, now);
         if let Some(writer) = &self.writer {
-            writer.lock().await.known = Some(head);
+            writer.lock().await.known = Known::End(head);
         }
         Ok(history)
     }

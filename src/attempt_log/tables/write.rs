@@ -12,7 +12,7 @@ use super::super::derive::Derived;
 use super::super::driver::{Arg, Driver, Link, args, first};
 use super::super::{Cut, Head, LogError, sql};
 use super::read::{head_of, int, number, text, uint};
-use super::{Tables, Writer};
+use super::{Known, Tables, Writer};
 use crate::crash;
 use crate::policy::{Body, Record};
 
@@ -65,7 +65,7 @@ impl<D: Driver> Tables<D> {
         let actor = actor.replace('\0', "\u{fffd}");
         crash::point("append.begin");
         let (mut writer, mut connection) = self.writer().await?;
-        let result = append(&mut connection, &self.instance, at, &actor, bodies, writer.known.as_ref()).await;
+        let result = append(&mut connection, &self.instance, at, &actor, bodies, &writer.known).await;
         let records = self.wrote(&mut writer, connection, result)?;
         crash::point("append.committed");
         if let Some(last) = records.last() {
@@ -77,7 +77,7 @@ impl<D: Driver> Tables<D> {
 
     fn reached(&self, writer: &mut Writer<D::Link>, head: Head) {
         self.driver.remember(&self.instance, &head);
-        writer.known = Some(Some(head));
+        writer.known = Known::End(Some(head));
     }
 
     pub(super) async fn write_checkpoint(&self, key: &str, value: Value) -> Result<(), LogError> {
@@ -93,7 +93,7 @@ impl<D: Driver> Tables<D> {
         let mut at_once = CUT_AT_ONCE;
         loop {
             let (mut writer, mut connection) = self.writer().await?;
-            let result = cut_some(&mut connection, &self.instance, before, now, actor, at_once, writer.known.as_ref()).await;
+            let result = cut_some(&mut connection, &self.instance, before, now, actor, at_once, &writer.known).await;
             let step = self.wrote(&mut writer, connection, result)?;
             cut.removed += step.removed;
             cut.first_seq = step.first_seq;
@@ -145,7 +145,7 @@ async fn append<L: Link>(
     at: Timestamp,
     actor: &str,
     bodies: Vec<Body>,
-    known: Option<&Option<Head>>,
+    known: &Known,
 ) -> Result<Vec<Record>, Failed> {
     let texts: Vec<String> =
         bodies.iter().map(serde_json::to_string).collect::<Result<_, _>>().map_err(|e| sqlx::Error::Encode(Box::new(e)))?;
@@ -174,11 +174,11 @@ async fn append<L: Link>(
 
 /// The end of the chain, if it is where our reader believes it. Else what is to be appended was decided without knowing the
 /// rest: somebody else wrote, or an append of ours whose answer was lost was written after all.
-async fn end_of_chain<L: Link>(link: &mut L, instance: &str, known: Option<&Option<Head>>) -> Result<Option<Head>, Failed> {
+async fn end_of_chain<L: Link>(link: &mut L, instance: &str, known: &Known) -> Result<Option<Head>, Failed> {
     let head = head_of(link, instance).await?;
     match known {
-        Some(known) if *known != head => Err(Failed::Overtaken(head.map_or(0, |h| h.seq))),
-        _ => Ok(head),
+        Known::End(known) if *known != head => Err(Failed::Overtaken(head.map_or(0, |h| h.seq))),
+        Known::End(_) | Known::Nothing => Ok(head),
     }
 }
 
@@ -282,7 +282,7 @@ async fn cut_some<L: Link>(
     now: Timestamp,
     actor: &str,
     at_once: u64,
-    known: Option<&Option<Head>>,
+    known: &Known,
 ) -> Result<Step, Failed> {
     link.run(L::BEGIN, args![]).await?;
     let first_seq = seq_by(link, sql::FIRST_SEQ, args![instance]).await?;
