@@ -323,6 +323,12 @@ impl History {
         }
         self.prune_opened(policy, now);
         self.closed.retain(|_, i| i.closed.as_ref().is_some_and(|(_, at, _)| now.duration_since(*at) <= policy.flap_window));
+        let (window, open) = (acted.max(policy.flap_window), &self.open);
+        // No longer than the log's windows reach, or a restart would forget what this process remembers.
+        self.fleet.take_if(|fleet| {
+            let held = open.values().any(|i| i.attempts.iter().any(|a| a.attempt_id == fleet.attempt_id));
+            fleet.outcome.is_some() && !held && now.duration_since(fleet.at) > window
+        });
     }
 
     /// A storm outlives its window as long as one of its incidents is open. What opened near no open incident goes, so that

@@ -76,6 +76,10 @@ fn roll(fleet: &mut Fleet, services: &[std::path::PathBuf; 2], far: u16) {
     }
 }
 
+fn the_other<'a>(fleet: &'a Fleet, order: &Value) -> &'a World {
+    if order["instance"] == "a" { &fleet.b } else { &fleet.a }
+}
+
 fn starts_of_hangar(world: &World) -> usize {
     world.hangar.process_starts()
 }
@@ -104,10 +108,11 @@ fn a_rolling_restart_asked_on_both_at_once_runs_once_and_calls_go_on() {
     let_far_die(&fleet.a);
     let_far_die(&fleet.b);
     let order = platform.order(&fleet);
-    let waits = if order["instance"] == "a" { &fleet.b } else { &fleet.a };
-    waits.wait_held("far", "lease_held", 60);
+    the_other(&fleet, &order).wait_held("far", "lease_held", 60);
     roll(&mut fleet, &services, far);
     platform.done();
+    // The one that waits asks again once the holder's deadline is over, minutes from now: until then users revive far there.
+    assert!(the_other(&fleet, &order).hangar.call("far"));
     ends_well(&fleet);
     assert_eq!(platform.automation.orders().len(), 1, "ordered once");
 }
