@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::Engine;
-use crate::policy::{Action, Body, Rung, Saved, State, to_save};
+use crate::policy::{Action, Body, Reason, Rung, Saved, State, to_save};
 
 impl Engine {
     /// What stands now and would be lost; `None` for actions that take nothing away.
@@ -39,6 +39,8 @@ impl Engine {
         let lost: Vec<String> = saved.ready.iter().chain(&saved.dead).filter(|id| !expected.contains(*id)).cloned().collect();
         saved.left.extend(lost);
         saved.left.extend(self.history.orders.keys().cloned());
+        let blocked = self.history.open.values().filter(|i| i.reason == Reason::CapabilityBlocked);
+        saved.left.extend(blocked.map(|i| i.mcp_server.clone()));
         saved.ready.retain(|id| expected.contains(id));
         saved.dead.retain(|id| expected.contains(id));
         Some(saved)

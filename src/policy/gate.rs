@@ -139,7 +139,10 @@ impl Gate<'_> {
     /// Whether nothing but the storm could stop this incident: it can serve as a canary.
     #[must_use]
     pub fn able(&self, incident: &Incident, seen: &Seen) -> bool {
-        self.before_deciding(incident, seen).is_none() && !only_to_look(incident, seen) && !self.barred(incident, seen)
+        // One that is only watched while the others are acted on would be waited for in vain.
+        let only_watched = self.policy.mode_of(&incident.mcp_server) != self.policy.mode;
+        let free = self.before_deciding(incident, seen).is_none() && !only_watched;
+        free && !only_to_look(incident, seen) && !self.barred(incident, seen)
     }
 
     /// The gate forbids the next rung, so that nothing would come of waiting for this one.
@@ -194,7 +197,8 @@ impl Gate<'_> {
         holds.then(|| Braked::new(Hold::Silenced, None, why))
     }
 
-    fn blind(&self) -> Option<Braked> {
+    /// Nothing is done on what cannot be read, not even the rest of what was begun.
+    pub(super) fn blind(&self) -> Option<Braked> {
         (!self.snapshot.hangar.fresh)
             .then(|| Braked::new(Hold::Undeterminable, None, "Hangar's metrics cannot be read: nothing is known now"))
     }

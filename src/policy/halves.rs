@@ -43,14 +43,18 @@ pub fn second(
     seen: &Seen,
     now: Timestamp,
 ) -> Second {
+    let forbidden = history.orders.contains_key(&incident.mcp_server) || incident.reason == Reason::CapabilityBlocked;
+    if attempt.action == Rung::RoleRuntimeRestart && forbidden && attempt.receipt.is_none() {
+        return Second::Over(
+            "its upstream was restarted; it is not started, since that was forbidden meanwhile",
+            Some(Outcome::Unresolved),
+        );
+    }
     if attempt.action.saves_first() {
-        // What was taken away is put back, whatever became of the server whose incident this is.
+        // What was taken away is put back, whatever became of the server whose incident this is; that one is left alone then.
         return if attempt.receipt.is_some() { Second::None } else { super::fleet::second(policy, &snapshot.hangar, attempt, now) };
     }
-    if history.orders.contains_key(&incident.mcp_server) || incident.reason == Reason::CapabilityBlocked {
-        return Second::None;
-    }
-    if attempt.receipt.is_some() {
+    if forbidden || attempt.receipt.is_some() {
         return Second::None;
     }
     if attempt.action == Rung::LeaseRecovery {

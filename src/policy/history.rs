@@ -317,10 +317,6 @@ impl History {
         while self.acted.len() > WINDOW_ENTRIES_MAX {
             self.acted.pop_front();
         }
-        // As long as the store finds it again among what happened lately.
-        if self.fleet.as_ref().is_some_and(|f| f.outcome.is_some() && now.duration_since(f.at) > acted) {
-            self.fleet = None;
-        }
         self.prune_opened(policy, now);
         self.closed.retain(|_, i| i.closed.as_ref().is_some_and(|(_, at, _)| now.duration_since(*at) <= policy.flap_window));
         let (window, open) = (acted.max(policy.flap_window), &self.open);

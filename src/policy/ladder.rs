@@ -73,7 +73,13 @@ impl Rung {
     /// Takes something away first: what is to be put back is on record before, and the next process puts it back.
     #[must_use]
     pub const fn saves_first(self) -> bool {
-        self.restores_fleet() || matches!(self, Self::RoleRuntimeRestart | Self::ConnectorRestart)
+        self.puts_back() || matches!(self, Self::RoleRuntimeRestart)
+    }
+
+    /// Its second half puts back what was taken away, whatever became of the server whose incident it is.
+    #[must_use]
+    pub const fn puts_back(self) -> bool {
+        self.restores_fleet() || matches!(self, Self::ConnectorRestart)
     }
 
     /// What the rung does in Hangar's terms, in one sentence.

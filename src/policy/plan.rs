@@ -414,7 +414,7 @@ impl<'a> Climber<'a> {
         }
         match second {
             // What puts back reads for itself, and where a definition is out there is nothing to confirm.
-            super::halves::Second::Due(why) if attempt.action.saves_first() || self.confirmed(server) => {
+            super::halves::Second::Due(why) if attempt.action.puts_back() || self.confirmed(server) => {
                 let action = Action {
                     attempt_id: attempt.attempt_id.clone(),
                     incident_id: incident.incident_id.clone(),
@@ -462,7 +462,7 @@ impl<'a> Climber<'a> {
         // What we stopped is started again whatever is paused meanwhile: leaving it down would be our own harm.
         let undoes = attempt.action == Rung::WorkerRestart || attempt.action.saves_first();
         let hands_off = || gate.hands_off(incident).or_else(|| gate.maintenance(incident)).filter(|_| !undoes);
-        gate.draining().or_else(hands_off).or_else(|| observing.then(would)).or_else(|| gate.last(incident))
+        gate.draining().or_else(hands_off).or_else(|| observing.then(would)).or_else(|| gate.blind()).or_else(|| gate.last(incident))
     }
 
     /// Both reads are young enough to act on.

@@ -52,10 +52,11 @@ pub async fn watch(live: Arc<Share>, shared: Arc<Shared>, metrics: Arc<Metrics>,
         }
         if why != told {
             tell(vec![NotifyState::Status(why.unwrap_or("watching"))]).await;
-            if let Some(why) = why {
-                tracing::warn!(event = "not_ready", why);
-            } else {
-                tracing::info!(event = "ready");
+            match why {
+                // What keeps the first read from succeeding is said by whoever reads.
+                Some(why) if told == Some("") => tracing::info!(event = "not_ready", why),
+                Some(why) => tracing::warn!(event = "not_ready", why),
+                None => tracing::info!(event = "ready"),
             }
             told = why;
         }

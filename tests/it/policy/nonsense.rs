@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hangar_medic::policy::{
-    Body, Closed, DeadBlock, GroupReading, HangarReading, History, HoldCause, LogReading, Mode, Outcome, Policy, Provenance, Reason,
+    Body, Closed, DeadBlock, GroupReading, HangarReading, History, HoldCause, LogReading, Mode, Outcome, Part, Policy, Provenance, Reason,
     Receipt, Record, RestReading, Rung, ServerReading, Silenced, Snapshot, Source, State, Step, StopReason, Stops, Symptom, Unasked,
     attempt_id, incident_id, plan,
 };
@@ -304,7 +304,8 @@ fn sane(policy: &Policy, snapshot: &Snapshot, history: &History, steps: &[Step])
         let incident = &history.open[&action.mcp_server];
         assert!(incident.open_attempt().is_none_or(|a| a.attempt_id == action.attempt_id && !snapshot.running.contains(&a.attempt_id)));
         assert!(policy.rung(action.rung).is_some() || incident.open_attempt().is_some(), "a rung that is not enabled: {action:?}");
-        if !action.rung.only_looks() {
+        // What puts back reads for itself and leaves alone what must not be started.
+        if !action.rung.only_looks() && !(action.part == Part::Second && action.rung.puts_back()) {
             assert!(incident.reason != Reason::CapabilityBlocked, "{action:?}");
             assert!(!history.orders.contains_key(&action.mcp_server), "{action:?}");
             let reading = &snapshot.servers[&action.mcp_server];

@@ -53,6 +53,10 @@ impl Executor {
                 pause *= 2;
             }
             match self.put_back_once(job).await {
+                Ok(()) if job.saved.as_ref().is_some_and(|s| s.left.contains(&job.mcp_server)) => {
+                    let detail = "put back, and not started: that was forbidden meanwhile";
+                    return Done::new(Receipt::Accepted, Some(Outcome::Unresolved), detail);
+                }
                 Ok(()) => return self.start(&job.mcp_server).await,
                 Err(why) => last = why,
             }
