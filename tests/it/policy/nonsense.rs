@@ -305,7 +305,8 @@ fn sane(policy: &Policy, snapshot: &Snapshot, history: &History, steps: &[Step])
         assert!(incident.open_attempt().is_none_or(|a| a.attempt_id == action.attempt_id && !snapshot.running.contains(&a.attempt_id)));
         assert!(policy.rung(action.rung).is_some() || incident.open_attempt().is_some(), "a rung that is not enabled: {action:?}");
         // What puts back reads for itself and leaves alone what must not be started.
-        if !action.rung.only_looks() && !(action.part == Part::Second && action.rung.puts_back()) {
+        let puts_back = action.part == Part::Second && action.rung.puts_back();
+        if !action.rung.only_looks() && !puts_back {
             assert!(incident.reason != Reason::CapabilityBlocked, "{action:?}");
             assert!(!history.orders.contains_key(&action.mcp_server), "{action:?}");
             let reading = &snapshot.servers[&action.mcp_server];
