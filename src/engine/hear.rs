@@ -112,7 +112,10 @@ impl Engine {
         }
         self.log_trouble = update.trouble;
         let path = self.parts.log_file.as_deref();
-        let hash = |s: &crate::observe::log::ServerState| path.and_then(|path| line::sha256(path, s.file, s.offset));
+        let hash = |s: &crate::observe::log::ServerState| {
+            let told = update.line_sha256.iter().find(|(offset, _)| *offset == s.offset).map(|(_, hash)| hash.clone());
+            told.or_else(|| path.and_then(|path| line::sha256(path, s.file, s.offset)))
+        };
         let died = self.board.log(&update.servers, &hash);
         // Before all is read, too: it may have ended while we were away, and Hangar has not looked yet.
         if update.told.iter().any(|t| matches!(t.what, Change::StdoutEof)) {

@@ -16,12 +16,17 @@ const LINE_MAX: u64 = 1 << 20;
 /// read. Blocking, but one line.
 #[must_use]
 pub fn sha256(path: &Path, file: FileId, offset: u64) -> Option<String> {
-    let line = read(path, file, offset).ok()??;
-    Some(Sha256::digest(&line).iter().fold(String::with_capacity(64), |mut hex, byte| {
+    read(path, file, offset).ok()?.as_deref().map(sha256_of)
+}
+
+/// SHA-256, in hex, of a line without its newline.
+#[must_use]
+pub fn sha256_of(line: &[u8]) -> String {
+    Sha256::digest(line).iter().fold(String::with_capacity(64), |mut hex, byte| {
         hex.push(char::from_digit(u32::from(byte >> 4), 16).unwrap_or('0'));
         hex.push(char::from_digit(u32::from(byte & 15), 16).unwrap_or('0'));
         hex
-    }))
+    })
 }
 
 fn read(path: &Path, file: FileId, offset: u64) -> io::Result<Option<Vec<u8>>> {

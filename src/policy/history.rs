@@ -319,12 +319,24 @@ impl History {
         }
         self.prune_opened(policy, now);
         self.closed.retain(|_, i| i.closed.as_ref().is_some_and(|(_, at, _)| now.duration_since(*at) <= policy.flap_window));
-        let (window, open) = (acted.max(policy.flap_window), &self.open);
-        // No longer than the log's windows reach, or a restart would forget what this process remembers.
-        self.fleet.take_if(|fleet| {
-            let held = open.values().any(|i| i.attempts.iter().any(|a| a.attempt_id == fleet.attempt_id));
-            fleet.outcome.is_some() && !held && now.duration_since(fleet.at) > window
-        });
+        self.fleet = self.last_fleet();
+    }
+
+    /// The last action of its kind among what is kept: what a restart would find again.
+    fn last_fleet(&self) -> Option<Fleet> {
+        let kept = self.open.values().chain(self.closed.values());
+        let attempts = kept.flat_map(|i| i.attempts.iter().map(move |a| (i, a)));
+        let made = attempts.filter(|(_, a)| a.action.restores_fleet() && a.outcome != Some(Outcome::NotApplicable));
+        let (incident, last) = made.max_by(|(_, a), (_, b)| (a.started_at, &a.attempt_id).cmp(&(b.started_at, &b.attempt_id)))?;
+        Some(Fleet {
+            attempt_id: last.attempt_id.clone(),
+            action: last.action,
+            at: last.started_at,
+            process_start: last.process_start,
+            saved: last.saved.clone().unwrap_or_default(),
+            // With its incident an attempt is over.
+            outcome: last.outcome.or_else(|| incident.closed.as_ref().map(|_| Outcome::Cancelled)),
+        })
     }
 
     /// A storm outlives its window as long as one of its incidents is open. What opened near no open incident goes, so that

@@ -323,6 +323,7 @@ impl World {
         drop(state);
         let update = Update {
             told,
+            line_sha256: Vec::new(),
             servers: if ignores { Arc::from([]) } else { servers },
             checkpoint: hangar_medic::observe::log::tail::Tail::new(std::path::Path::new("hangar.log"), None).checkpoint(),
             counts: TailCounts::default(),

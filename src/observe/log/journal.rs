@@ -17,9 +17,10 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::tail::{Checkpoint, TailCounts, Update};
-use super::{InputFormat, Reader, ServerState, Splitter};
+use super::{Change, InputFormat, Reader, ServerState, Splitter};
 use crate::hangar::fault::clean_to;
 use crate::jitter::{Backoff, Jitter};
+use crate::observe::line;
 
 /// Without a cursor so many of the unit's last entries are read.
 const FIRST_ENTRIES: &str = "--lines=100000";
@@ -105,6 +106,7 @@ struct Journal<T> {
     cursor: Option<String>,
     servers: Arc<[ServerState]>,
     told: Vec<super::Told>,
+    line_sha256: Vec<(u64, String)>,
     counts: TailCounts,
     /// Bytes that all children before this one wrote.
     read: u64,
@@ -134,6 +136,7 @@ impl<T: From<Update> + Send> Journal<T> {
             reader,
             cursor,
             told: Vec::new(),
+            line_sha256: Vec::new(),
             counts: TailCounts::default(),
             read: 0,
             barren: 0,
@@ -229,7 +232,11 @@ impl<T: From<Update> + Send> Journal<T> {
             self.cursor = cursor;
         }
         let Self { reader, told, .. } = self;
+        let before = told.len();
         reader.line(line, offset, &mut |t| told.push(t));
+        if told.iter().skip(before).any(|t| matches!(t.what, Change::Dead { .. })) {
+            self.line_sha256.push((offset, line::sha256_of(line)));
+        }
     }
 
     fn lost(&mut self) {
@@ -246,6 +253,7 @@ impl<T: From<Update> + Send> Journal<T> {
         (self.sent, self.unsent) = (Instant::now(), false);
         let update = Update {
             told,
+            line_sha256: std::mem::take(&mut self.line_sha256),
             servers: Arc::clone(&self.servers),
             checkpoint: Checkpoint { reader: self.reader.save(), cursor: self.cursor.clone(), ..Checkpoint::default() },
             counts: self.counts,

@@ -242,3 +242,16 @@ fn the_daemon_reads_the_journal_and_goes_on_where_it_was_after_a_restart() {
     w.wait("it is ready", 20, |w| w.medic.status()["ready"] == json!(true));
     assert_eq!(w.medic.incidents(None).len(), 1);
 }
+
+#[test]
+fn a_reason_that_the_journal_tells_names_the_entry_by_its_hash() {
+    let w = crate::support::world::Unwatched::start(crate::support::V2_20, |h| h.server("api", "exit", &json!({})));
+    let bin = w.dir().join("medic/bin");
+    install(&bin, &w.hangar.log_file(), &json!({}));
+    let w = w.watch_without_log(&json!({"hangar": {"log_journal": "mcp-hangar.service"}}));
+    w.hangar.user_start("api");
+    w.wait("the incident is open", 15, |w| w.medic.incident("api")["reason"] == "start_failed");
+    let provenance = w.medic.incident("api")["provenance"].clone();
+    assert_eq!(provenance["source"], "log", "{provenance}");
+    assert_eq!(provenance["line_sha256"].as_str().map(str::len), Some(64), "{provenance}");
+}

@@ -29,6 +29,8 @@ const GATHER: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub struct Update {
     pub told: Vec<Told>,
+    /// SHA-256, by offset, of the lines that told a death, where they cannot be read again by their offset (the journal).
+    pub line_sha256: Vec<(u64, String)>,
     /// Every server that the log says something against, after all of `told`; the same `Arc` while nothing changed.
     pub servers: Arc<[ServerState]>,
     /// Where to go on after a restart, once this update is durable.
@@ -143,6 +145,7 @@ impl Worker {
         }
         Update {
             told,
+            line_sha256: Vec::new(),
             servers: Arc::clone(&self.servers),
             checkpoint: Checkpoint { reader: self.reader.save(), ..self.tail.checkpoint() },
             counts: self.tail.counts(),
