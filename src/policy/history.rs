@@ -543,7 +543,8 @@ impl History {
         attempt.hash.clone_from(&record.hash);
         let ended = attempt.receipt.is_some() || attempt.outcome.is_some();
         // What did not apply was never sent and spends no budget. What was cancelled may have been sent.
-        if attempt.outcome == Some(Outcome::NotApplicable) && attempt.receipt.is_none() {
+        let unsent = attempt.receipt.is_none_or(|receipt| receipt == Receipt::Refused);
+        if attempt.outcome == Some(Outcome::NotApplicable) && unsent {
             self.acted.retain(|a| a.attempt_id != attempt_id);
         } else if let Some(acted) = self.acted.iter_mut().rev().find(|a| ended && a.attempt_id == attempt_id) {
             acted.ended_at.get_or_insert(record.at);
