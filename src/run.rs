@@ -20,7 +20,7 @@ use crate::attempt_log::fleet::FleetLock;
 use crate::attempt_log::{AttemptLog, Checkpoints, Log, LogError};
 use crate::cli::assess::break_glass_authorised;
 use crate::clock;
-use crate::config::Config;
+use crate::config::{Config, unsigned};
 use crate::engine::{ACTOR, Command, Engine, Parts, Share, Signal, log_checkpoint};
 use crate::execute::hangar::{Broad, Executor};
 use crate::execute::hook::Callbacks;
@@ -97,15 +97,7 @@ async fn daemon(
     (origin, hangup): (Origin, tokio::signal::unix::Signal),
 ) -> anyhow::Result<()> {
     let stop = supervisor.stop();
-    let settings = Settings {
-        url: config.hangar.url.to_string(),
-        instance: config.hangar.instance.clone(),
-        api_key_file: config.hangar.api_key.as_ref().map(|key| key.path.clone()),
-        request_timeout: unsigned(config.hangar.request_timeout),
-        start_timeout: unsigned(config.hangar.start_timeout),
-        max_body: config.hangar.max_body,
-    };
-    let client = Arc::new(HangarClient::new(settings, Arc::new(Memory(Arc::clone(&store))))?);
+    let client = Arc::new(HangarClient::new(Settings::from(&config.hangar), Arc::new(Memory(Arc::clone(&store))))?);
     // Whoever restarts Hangar pauses it meanwhile.
     let events_gate = events::Gate::new();
     let callbacks = Arc::new(Callbacks::default());
@@ -273,11 +265,6 @@ fn terminated() -> std::io::Result<impl Future<Output = ()>> {
             _ = int.recv() => {}
         }
     })
-}
-
-/// A duration that the configuration has proved positive.
-fn unsigned(duration: SignedDuration) -> Duration {
-    Duration::try_from(duration).unwrap_or_default()
 }
 
 async fn pass_on(mut updates: mpsc::Receiver<crate::observe::log::tail::Update>, signals: &mpsc::Sender<Signal>, stop: &CancellationToken) {

@@ -7,7 +7,7 @@
 //! The chain shows what was altered, left out or moved. Records taken off its end show only against a [`Head`] kept apart:
 //! the `heads` table beside it, the file `medic.head`, or a copy that the operator keeps where the writer cannot reach.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::io::{self, BufRead, Read};
 
 use jiff::Timestamp;
@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use super::{Head, Progress};
-use crate::policy::{Body, Record};
+use crate::policy::{Body, Record, hex};
 
 /// `prev_hash` of the first record.
 pub const GENESIS: &str = "0000000000000000000000000000000000000000000000000000000000000000";
@@ -72,11 +72,7 @@ pub fn hash_of(prev_hash: &str, instance: &str, seq: u64, at: &str, actor: &str,
         hasher.update(field);
         hasher.update(",");
     }
-    let mut hex = String::with_capacity(64);
-    for byte in hasher.finalize() {
-        let _ = write!(hex, "{byte:02x}");
-    }
-    hex
+    hex(&hasher.finalize())
 }
 
 /// The text of a time that is hashed and stored: UTC, to the microsecond.

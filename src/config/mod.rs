@@ -45,7 +45,7 @@ pub use reference::reference;
 pub use render::{Effective, effective, example, render, schema};
 pub use secret::{Secret, SecretError, SecretFile};
 pub use servers::Window;
-pub use value::{parse_duration, show_duration};
+pub use value::{parse_duration, show_duration, unsigned};
 
 /// Largest configuration file, in bytes.
 pub const MAX_FILE: usize = 1024 * 1024;

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
+use crate::policy::hex;
+
 /// A secret is one short line.
 const MAX_SECRET: u64 = 64 * 1024;
 
@@ -116,12 +118,4 @@ fn read_regular(path: &Path) -> Result<Vec<u8>, SecretError> {
         return Err(SecretError::TooLarge);
     }
     Ok(bytes)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }

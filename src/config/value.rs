@@ -147,6 +147,12 @@ fn split_while(text: &str, take: impl Fn(char) -> bool) -> (&str, &str) {
     text.split_at(end)
 }
 
+/// A time that reading the configuration has proved not to be negative.
+#[must_use]
+pub fn unsigned(duration: SignedDuration) -> std::time::Duration {
+    std::time::Duration::try_from(duration).unwrap_or_default()
+}
+
 /// The shortest form that reads back to the same time: `1h 30m`, `400d`, `0s`. Below a millisecond nothing is kept.
 pub fn show_duration(value: SignedDuration) -> String {
     let mut left = value.unsigned_abs().as_millis();

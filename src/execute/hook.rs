@@ -36,6 +36,7 @@ use crate::clock;
 use crate::config::{HttpAccess, SecretFile};
 use crate::hangar::fault::{chain, clean_to};
 use crate::observe::http;
+use crate::policy::hex;
 
 /// The header that says when an order or a result was signed.
 pub const TIMESTAMP: &str = "x-hangar-medic-timestamp";
@@ -95,14 +96,6 @@ fn mac(key: &[u8], timestamp: &str, method: &str, path: &str, body: &[u8]) -> Op
     let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(key).ok()?;
     mac.update(format!("v1\n{timestamp}\n{method}\n{path}\n{}", hex(&Sha256::digest(body))).as_bytes());
     Some(mac)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 fn unhex(text: &str) -> Option<Vec<u8>> {

@@ -1,14 +1,13 @@
 //! What restarts something for us: the operator's automation, systemd or Kubernetes. Nothing here kills a process itself.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
 use super::hook::{Callbacks, Hook};
 use super::kubernetes::{Kubernetes, Way};
 use super::systemd::Systemd;
-use crate::config::Executor as Setting;
+use crate::config::{Executor as Setting, unsigned};
 use crate::policy::Rung;
 
 /// One order.
@@ -54,8 +53,4 @@ pub fn carrier(setting: &Setting, action: Rung, callbacks: &Arc<Callbacks>) -> A
             Arc::new(Kubernetes { namespace, deployment, kubeconfig, way, timeout: unsigned(timeout) })
         }
     }
-}
-
-fn unsigned(duration: jiff::SignedDuration) -> Duration {
-    Duration::try_from(duration).unwrap_or_default()
 }

@@ -15,7 +15,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::fault::{AuthFault, Fault, chain};
-use crate::policy::Auth;
+use crate::policy::{Auth, hex};
 
 /// 401s in a row after which the key rests.
 const REFUSALS_MAX: u32 = 2;
@@ -283,12 +283,7 @@ impl AuthGuard {
             _ => return Err(unusable(format!("{}: not one line of plain text", path.display()))),
         };
         header.set_sensitive(true);
-        let hash = Sha256::digest(key).iter().fold(String::with_capacity(64), |mut hex, byte| {
-            hex.push(char::from_digit(u32::from(byte >> 4), 16).unwrap_or('0'));
-            hex.push(char::from_digit(u32::from(byte & 15), 16).unwrap_or('0'));
-            hex
-        });
-        Ok((Some(header), hash))
+        Ok((Some(header), hex(&Sha256::digest(key))))
     }
 
     fn show(&self, gate: &Gate, why: Option<String>) {

@@ -16,6 +16,7 @@ use reqwest::{Method, Response, Url};
 use super::answers::{self, Group, LogLine, Me, ServerDetail, ServerList, Started, System};
 use super::auth::{AuthGuard, AuthMemory, AuthState, Clock, Verdict};
 use super::fault::{CallError, Fault, chain, clean_to};
+use crate::config;
 use crate::crash;
 use crate::observe::metrics_text::{Collector, MetricsReading};
 use crate::policy::valid_server_id;
@@ -45,6 +46,19 @@ pub struct Settings {
     pub start_timeout: Duration,
     /// Largest answer, in bytes.
     pub max_body: u64,
+}
+
+impl From<&config::Hangar> for Settings {
+    fn from(hangar: &config::Hangar) -> Self {
+        Self {
+            url: hangar.url.to_string(),
+            instance: hangar.instance.clone(),
+            api_key_file: hangar.api_key.as_ref().map(|key| key.path.clone()),
+            request_timeout: config::unsigned(hangar.request_timeout),
+            start_timeout: config::unsigned(hangar.start_timeout),
+            max_body: hangar.max_body,
+        }
+    }
 }
 
 /// The settings cannot make a client.

@@ -8,6 +8,7 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 
 use super::log::FileId;
+use crate::policy::hex;
 
 /// No line of the log is longer.
 const LINE_MAX: u64 = 1 << 20;
@@ -22,11 +23,7 @@ pub fn sha256(path: &Path, file: FileId, offset: u64) -> Option<String> {
 /// SHA-256, in hex, of a line without its newline.
 #[must_use]
 pub fn sha256_of(line: &[u8]) -> String {
-    Sha256::digest(line).iter().fold(String::with_capacity(64), |mut hex, byte| {
-        hex.push(char::from_digit(u32::from(byte >> 4), 16).unwrap_or('0'));
-        hex.push(char::from_digit(u32::from(byte & 15), 16).unwrap_or('0'));
-        hex
-    })
+    hex(&Sha256::digest(line))
 }
 
 fn read(path: &Path, file: FileId, offset: u64) -> io::Result<Option<Vec<u8>>> {

@@ -2,12 +2,12 @@
 //! It opens what the reason forbids and nothing else: every other brake is asked as always.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 
 use jiff::Timestamp;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use super::hex::hex;
 use super::history::{History, Incident};
 use super::ladder::Rung;
 use super::limits::Policy;
@@ -131,10 +131,7 @@ fn list(names: Option<&BTreeSet<String>>) -> Value {
 /// SHA-256 of the evidence as compact JSON with sorted keys.
 fn digest(evidence: &BTreeMap<String, Value>) -> String {
     let pairs = evidence.iter().map(|(key, value)| format!("{}:{value}", Value::from(key.as_str()))).collect::<Vec<_>>().join(",");
-    Sha256::digest(format!("{{{pairs}}}")).iter().fold(String::new(), |mut hex, byte| {
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
+    hex(&Sha256::digest(format!("{{{pairs}}}")))
 }
 
 /// The approval that opens what is forbidden in this incident now, if there is one for exactly what is known now.

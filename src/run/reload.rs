@@ -16,6 +16,7 @@ use crate::config::{self, Config, Overrides, needs_restart};
 use crate::engine::{Command, Reconfigure, Signal};
 use crate::execute::hangar::Executor;
 use crate::metrics::Metrics;
+use crate::policy::hex;
 use crate::server::{Principals, Shared};
 
 /// How often a file that is not watched is looked at: never, for all that matters.
@@ -147,7 +148,7 @@ impl Reloader {
         parts.metrics.set_mode(wanted.policy.mode);
         parts.metrics.config_loaded(&sha256, clock::now());
         self.in_use = wanted;
-        Ok(sha256.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat())
+        Ok(hex(&sha256))
     }
 
     async fn load(&self) -> Result<Config, Vec<String>> {
@@ -167,7 +168,7 @@ impl Reloader {
         let new = Box::new(Reconfigure {
             policy: wanted.policy.clone(),
             maintenance: wanted.maintenance.clone(),
-            poll_interval: super::unsigned(wanted.hangar.poll_interval),
+            poll_interval: config::unsigned(wanted.hangar.poll_interval),
             stale_after: wanted.hangar.stale_after(),
         });
         let stopping = || vec!["the daemon is stopping".to_owned()];

@@ -67,7 +67,7 @@ pub(super) async fn incident(
     State(shared): State<Arc<Shared>>,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Json<IncidentView>, ApiError> {
-    let Path(id) = id.map_err(|e| ApiError::bad_request(e.body_text()))?;
+    let id = super::changes::id(id)?;
     let found = shared.views()?.incident(&id).await?;
     let missing = || ApiError::new(StatusCode::NOT_FOUND, "not_found", "no incident has this id");
     Ok(Json(found.ok_or_else(missing)?.without_upstream_text()))

@@ -10,17 +10,13 @@ use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
-use super::changes::{faulty, whole};
+use super::changes::{faulty, id, whole};
 use super::operations::{approve_body, pause_body, reason_body, resume_body};
 use super::{ApiError, Caller, Shared};
 use crate::engine::Held;
 use crate::policy::Body;
 
 type Given<T, E> = Result<T, E>;
-
-fn id(path: Given<Path<String>, PathRejection>) -> Result<String, ApiError> {
-    path.map(|Path(id)| id).map_err(|e| ApiError::bad_request(e.body_text()))
-}
 
 pub(super) async fn approve(
     State(shared): State<Arc<Shared>>,

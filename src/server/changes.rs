@@ -30,6 +30,10 @@ pub(super) fn whole(body: Result<Bytes, BytesRejection>) -> Result<Bytes, ApiErr
     })
 }
 
+pub(super) fn id(path: Result<Path<String>, PathRejection>) -> Result<String, ApiError> {
+    path.map(|Path(id)| id).map_err(|e| ApiError::bad_request(e.body_text()))
+}
+
 #[allow(clippy::needless_pass_by_value, reason = "the shape that map_err takes")]
 pub(super) fn faulty(faults: Vec<String>) -> ApiError {
     ApiError::bad_request(faults.join("; ")).with_faults(faults)
@@ -106,21 +110,19 @@ pub(super) async fn restart_request(
 pub(super) async fn resume_incident(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
-    id: Result<Path<String>, PathRejection>,
+    path: Result<Path<String>, PathRejection>,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, ApiError> {
-    let Path(id) = id.map_err(|e| ApiError::bad_request(e.body_text()))?;
-    resume(&shared, caller, Held::Incident(id), body).await
+    resume(&shared, caller, Held::Incident(id(path)?), body).await
 }
 
 pub(super) async fn resume_server(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
-    id: Result<Path<String>, PathRejection>,
+    path: Result<Path<String>, PathRejection>,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, ApiError> {
-    let Path(id) = id.map_err(|e| ApiError::bad_request(e.body_text()))?;
-    resume(&shared, caller, Held::Server(id), body).await
+    resume(&shared, caller, Held::Server(id(path)?), body).await
 }
 
 async fn resume(shared: &Shared, caller: Caller, held: Held, body: Result<Bytes, BytesRejection>) -> Result<Response, ApiError> {

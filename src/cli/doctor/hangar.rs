@@ -62,20 +62,8 @@ pub(super) async fn examine(config: &Config, checks: &mut Vec<Check>) -> Seen {
     seen
 }
 
-fn unsigned(duration: SignedDuration) -> Duration {
-    Duration::try_from(duration).unwrap_or_default()
-}
-
 async fn client(config: &Config) -> Result<HangarClient, String> {
-    let settings = Settings {
-        url: config.hangar.url.to_string(),
-        instance: config.hangar.instance.clone(),
-        api_key_file: config.hangar.api_key.as_ref().map(|key| key.path.clone()),
-        request_timeout: unsigned(config.hangar.request_timeout),
-        start_timeout: unsigned(config.hangar.start_timeout),
-        max_body: config.hangar.max_body,
-    };
-    HangarClient::new(settings, Arc::new(memory(config).await)).map_err(|e| e.to_string())
+    HangarClient::new(Settings::from(&config.hangar), Arc::new(memory(config).await)).map_err(|e| e.to_string())
 }
 
 /// Refusals that the daemon remembers count here too; ours are forgotten, since a running daemon holds the store.

@@ -5,6 +5,7 @@ use sha2::{Digest, Sha256};
 
 use super::FileId;
 use crate::observe::log::ReaderState;
+use crate::policy::hex;
 
 /// Bytes of a file's beginning that tell it from others.
 pub(super) const HEAD_MAX: usize = 1024;
@@ -57,12 +58,7 @@ impl Prefix {
     /// The prefix of a file that begins with `head`.
     #[must_use]
     pub fn of(head: &[u8]) -> Self {
-        use std::fmt::Write as _;
-        let mut sha256 = String::with_capacity(64);
-        for byte in Sha256::digest(head) {
-            let _ = write!(sha256, "{byte:02x}");
-        }
-        Self { length: head.len(), sha256, tells: tells(head) }
+        Self { length: head.len(), sha256: hex(&Sha256::digest(head)), tells: tells(head) }
     }
 
     /// Whether a file with `head` begins with the bytes that this is of.
