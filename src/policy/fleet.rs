@@ -64,37 +64,37 @@ fn blocked(history: &History, id: &str) -> bool {
     history.open.get(id).is_some_and(|i| i.reason == Reason::CapabilityBlocked)
 }
 
-/// The last action of this kind, folded from its records.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Fleet {
-    pub attempt_id: String,
-    pub action: Rung,
-    pub at: Timestamp,
-    /// The Hangar process that it was begun in.
-    pub process_start: Option<Timestamp>,
-    pub saved: Saved,
-    pub outcome: Option<Outcome>,
+/// The last action of this kind.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Fleet<'a> {
+    pub attempt: &'a Attempt,
+    pub under_way: bool,
 }
 
-impl Fleet {
+impl<'a> Fleet<'a> {
+    /// What it saved and is to bring back.
+    pub fn servers(self) -> impl Iterator<Item = &'a String> {
+        self.attempt.saved.iter().flat_map(|saved| saved.ready.iter().chain(&saved.dead))
+    }
+
     /// Saved and to be brought back by it.
     #[must_use]
     pub fn covers(&self, id: &str) -> bool {
-        self.saved.ready.contains(id) || self.saved.dead.contains(id)
+        self.attempt.saved.as_ref().is_some_and(|saved| saved.ready.contains(id) || saved.dead.contains(id))
     }
 
     /// It restarts the process, and was begun in this one.
     #[must_use]
     pub fn takes_down(&self, process_start: Timestamp) -> bool {
-        self.action.broad() && self.process_start == Some(process_start) && self.outcome.is_none()
+        self.attempt.action.broad() && self.attempt.process_start == Some(process_start) && self.under_way
     }
 }
 
 impl History {
     /// The action of this kind that is under way.
     #[must_use]
-    pub fn fleet_under_way(&self) -> Option<&Fleet> {
-        self.fleet.as_ref().filter(|f| f.outcome.is_none())
+    pub fn fleet_under_way(&self) -> Option<Fleet<'_>> {
+        self.fleet().filter(|f| f.under_way)
     }
 }
 
@@ -128,8 +128,8 @@ pub fn to_save(history: &History, rung: Rung, server: &str, up: &BTreeSet<String
 /// While every server is being brought back, nothing else is done to any of them.
 #[must_use]
 pub fn under_way(history: &History, incident: &Incident) -> Option<Braked> {
-    let fleet = history.fleet_under_way().filter(|f| incident.attempts.iter().all(|a| a.attempt_id != f.attempt_id))?;
-    let why = format!("{} is under way ({}): it brings every server back", fleet.action, fleet.attempt_id);
+    let fleet = history.fleet_under_way().filter(|f| incident.attempts.iter().all(|a| a.attempt_id != f.attempt.attempt_id))?;
+    let why = format!("{} is under way ({}): it brings every server back", fleet.attempt.action, fleet.attempt.attempt_id);
     Some(Braked::new(Hold::LeaseHeld, None, why))
 }
 
@@ -176,8 +176,8 @@ fn blocked_member(history: &History, incident: &Incident) -> Option<Braked> {
 /// person's stop, where we had that done since the incident opened.
 #[must_use]
 pub fn shutdowns_are_ours(history: &History, incident: &Incident, hangar: &HangarReading) -> bool {
-    let fleet = history.fleet.as_ref().filter(|f| f.outcome.is_none() || f.process_start == hangar.process_start);
-    let of_fleet = fleet.is_some_and(|f| f.at >= incident.opened_at || f.outcome.is_none());
+    let fleet = history.fleet().filter(|f| f.under_way || f.attempt.process_start == hangar.process_start);
+    let of_fleet = fleet.is_some_and(|f| f.attempt.started_at >= incident.opened_at || f.under_way);
     let of_connector =
         |a: &Attempt| a.action == Rung::ConnectorRestart && a.made_in(hangar.process_start) && a.outcome != Some(Outcome::NotApplicable);
     of_fleet || incident.attempts.iter().any(of_connector)

@@ -199,8 +199,8 @@ pub struct History {
     pub pauses: BTreeMap<Option<String>, Pause>,
     /// Not records but checkpoints: when each server was last seen dead.
     pub seen_dead: BTreeMap<String, Timestamp>,
-    /// The last reload or restart of Hangar that we made.
-    pub fleet: Option<Fleet>,
+    /// Its attempt: see [`Self::fleet`].
+    pub last_fleet: Option<String>,
 }
 
 /// How many entries of `acted` and `opened` are kept at most, whatever happens.
@@ -242,9 +242,6 @@ impl History {
                 });
             }
             Body::AttemptSettled { attempt_id, outcome, why } => {
-                if let Some(fleet) = self.fleet.as_mut().filter(|f| f.attempt_id == *attempt_id) {
-                    fleet.outcome = Some(*outcome);
-                }
                 self.attempt(record, attempt_id, |a| {
                     a.outcome = Some(*outcome);
                     a.settled_at = Some(record.at);
@@ -278,9 +275,6 @@ impl History {
                 self.requests.remove(request_id);
             }
             Body::AttemptSaved { attempt_id, saved } => {
-                if let Some(fleet) = self.fleet.as_mut().filter(|f| f.attempt_id == *attempt_id) {
-                    fleet.saved.clone_from(saved);
-                }
                 self.attempt(record, attempt_id, |a| a.saved = Some(saved.clone()));
             }
             Body::AttemptSecond { attempt_id, process_start } => {
@@ -319,23 +313,25 @@ impl History {
         }
         self.prune_opened(policy, now);
         self.closed.retain(|_, i| i.closed.as_ref().is_some_and(|(_, at, _)| now.duration_since(*at) <= policy.flap_window));
-        self.fleet = self.last_fleet();
+        self.last_fleet = self.last_kept_fleet();
     }
 
-    /// The last action of its kind among what is kept: what a restart would find again.
-    fn last_fleet(&self) -> Option<Fleet> {
-        let kept = self.open.values().chain(self.closed.values());
-        let attempts = kept.flat_map(|i| i.attempts.iter().map(move |a| (i, a)));
-        let made = attempts.filter(|(_, a)| a.action.restores_fleet() && a.outcome != Some(Outcome::NotApplicable));
-        let (incident, last) = made.max_by(|(_, a), (_, b)| (a.started_at, &a.attempt_id).cmp(&(b.started_at, &b.attempt_id)))?;
-        Some(Fleet {
-            attempt_id: last.attempt_id.clone(),
-            action: last.action,
-            at: last.started_at,
-            process_start: last.process_start,
-            saved: last.saved.clone().unwrap_or_default(),
+    /// Among what is kept: what a restart would find again.
+    fn last_kept_fleet(&self) -> Option<String> {
+        let attempts = self.open.values().chain(self.closed.values()).flat_map(|i| &i.attempts);
+        let made = attempts.filter(|a| a.action.restores_fleet() && a.outcome != Some(Outcome::NotApplicable));
+        made.max_by_key(|a| (a.started_at, &a.attempt_id)).map(|a| a.attempt_id.clone())
+    }
+
+    /// The last reload or restart of Hangar that we made, as long as its incident is kept.
+    #[must_use]
+    pub fn fleet(&self) -> Option<Fleet<'_>> {
+        let id = self.last_fleet.as_deref()?;
+        let incidents = [self.open.get(server_of(id)), self.closed.get(server_of(id))];
+        incidents.into_iter().flatten().find_map(|incident| {
+            let attempt = incident.attempts.iter().find(|a| a.attempt_id == id)?;
             // With its incident an attempt is over.
-            outcome: last.outcome.or_else(|| incident.closed.as_ref().map(|_| Outcome::Cancelled)),
+            Some(Fleet { attempt, under_way: attempt.outcome.is_none() && incident.closed.is_none() })
         })
     }
 
@@ -447,10 +443,6 @@ impl History {
         if let Some(opened) = self.opened.iter_mut().rev().find(|o| o.incident_id == incident_id) {
             opened.recovered = how == Closed::Recovered;
         }
-        // With its incident an attempt is over.
-        if let Some(fleet) = self.fleet.as_mut().filter(|f| f.outcome.is_none() && server_of(&f.attempt_id) == server) {
-            fleet.outcome = Some(Outcome::Cancelled);
-        }
         if let Some(mut incident) = self.open.remove(server) {
             self.end_acted(&incident, at);
             incident.closed = Some((how, at, why.to_owned()));
@@ -483,14 +475,7 @@ impl History {
             });
         }
         if action.restores_fleet() {
-            self.fleet = Some(Fleet {
-                attempt_id: attempt_id.clone(),
-                action: *action,
-                at: record.at,
-                process_start: *process_start,
-                saved: Saved::default(),
-                outcome: None,
-            });
+            self.last_fleet = Some(attempt_id.clone());
         }
         let attempt = Attempt {
             attempt_id: attempt_id.clone(),

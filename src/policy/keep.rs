@@ -32,7 +32,7 @@ pub fn restart(policy: &Policy, snapshot: &Snapshot, history: &History) -> Vec<B
     let mut records = vec![Body::HangarRestarted { process_start }];
     let Some(before) = history.process_start else { return records };
     // We had it restarted ourselves: no start took it down.
-    if history.fleet.as_ref().is_some_and(|f| f.takes_down(before)) {
+    if history.fleet().is_some_and(|f| f.takes_down(before)) {
         return records;
     }
     let gone_at = snapshot.hangar.lost_at.unwrap_or(process_start).min(process_start);
@@ -381,10 +381,10 @@ impl Keeper<'_> {
 
     /// A reload or a restart of ours that saved this server brought it back; one attempt, however many servers it heals.
     fn healed(&self) -> Body {
-        let ours = self.history.fleet.as_ref().filter(|f| f.at >= self.incident.opened_at && f.covers(&self.incident.mcp_server));
+        let ours = self.history.fleet().filter(|f| f.attempt.started_at >= self.incident.opened_at && f.covers(&self.incident.mcp_server));
         ours.map_or_else(
             || self.closed(Closed::HealedByItself, "seen ready and healthy without us"),
-            |fleet| self.closed(Closed::Recovered, format!("brought back by {} ({})", fleet.action, fleet.attempt_id)),
+            |fleet| self.closed(Closed::Recovered, format!("brought back by {} ({})", fleet.attempt.action, fleet.attempt.attempt_id)),
         )
     }
 
