@@ -130,6 +130,8 @@ pub struct Engine {
     listing: bool,
     next_poll: Instant,
     last_list: Option<Instant>,
+    /// When servers that were named dead were last read by themselves.
+    read_directly: Vec<Instant>,
     list_wanted: bool,
     /// The last list failed: another one is owed once Hangar is read again.
     list_owed: bool,
@@ -192,6 +194,7 @@ impl Engine {
             listing: false,
             next_poll: Instant::now(),
             last_list: None,
+            read_directly: Vec::new(),
             list_wanted: false,
             list_owed: false,
             lists_failed: 0,

@@ -2,6 +2,7 @@
 
 mod alerts;
 mod dashboards;
+mod demo;
 mod deploy;
 mod docs;
 mod live;
