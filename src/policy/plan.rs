@@ -164,6 +164,8 @@ fn bookkeeping(policy: &Policy, snapshot: &Snapshot, history: &History, now: Tim
 enum Because<'a> {
     /// The ladder says so.
     Next,
+    /// No look so far told what a person needs to judge.
+    NotTold,
     SlowRetry,
     Asked(&'a Request),
     Approved(&'a Approval),
@@ -173,7 +175,7 @@ impl<'a> Because<'a> {
     /// Who the gate is asked about.
     fn who(self, now: Timestamp) -> super::gate::Who<'a> {
         match self {
-            Self::Next | Self::SlowRetry => OURSELVES,
+            Self::Next | Self::NotTold | Self::SlowRetry => OURSELVES,
             Self::Asked(request) => request.who(now),
             Self::Approved(approval) => super::gate::Who { role: &approval.role, break_glass: false },
         }
@@ -181,7 +183,7 @@ impl<'a> Because<'a> {
 
     fn asked_by(self) -> Option<AskedBy> {
         match self {
-            Self::Next | Self::SlowRetry | Self::Approved(_) => None,
+            Self::Next | Self::NotTold | Self::SlowRetry | Self::Approved(_) => None,
             Self::Asked(r) => Some(AskedBy { request_id: r.request_id.clone(), principal: r.principal.clone() }),
         }
     }
@@ -335,7 +337,13 @@ impl<'a> Climber<'a> {
             Decision::Climb(rung) => self.rung(incident, server, &seen, rung, Because::Next),
             Decision::Forbidden(reason) => match approval::opened(self.policy, incident, server, self.now) {
                 Some(approval) => self.rung(incident, server, &seen, approval.action, Because::Approved(approval)),
-                None => Standing::held(Gate::forbidden(reason)),
+                None => match approval::look_again_at(self.policy, incident, server) {
+                    Some(due) if due <= self.now => self.rung(incident, server, &seen, Rung::CapabilityRefresh, Because::NotTold),
+                    again => {
+                        self.wake(again);
+                        Standing::held(Gate::forbidden(reason))
+                    }
+                },
             },
             Decision::Pass(rung, why) => Standing::new(Phase::Watching, format!("{rung}: {why}")),
             Decision::Exhausted => self.exhausted(incident, server, &seen),
@@ -364,6 +372,7 @@ impl<'a> Climber<'a> {
         }
         let why = match because {
             Because::SlowRetry => "slow retry of an exhausted incident".to_owned(),
+            Because::NotTold => "what it exposes is not known yet: nobody can approve its start".to_owned(),
             Because::Next => format!("{}, {}: the narrowest rung not yet tried", incident.symptom(), incident.reason),
             Because::Approved(approval) => format!("approved by {} ({}), {}", approval.principal, approval.role, approval.approval_id),
             Because::Asked(request) => format!("asked for by {} ({}), {}", request.principal, request.role, request.request_id),

@@ -311,7 +311,7 @@ impl AttemptLog for Shared {
                         check.wrote(&record, hangar);
                         state.disk.records.push((record.clone(), text));
                     }
-                    records.push(record);
+                    records.push(state.mutant.map_or(record.clone(), |mutant| mutant.record(record)));
                 }
                 records
             };
@@ -323,6 +323,10 @@ impl AttemptLog for Shared {
     fn history<'a>(&'a self, policy: &'a Policy, now: Timestamp) -> BoxFuture<'a, Result<History, LogError>> {
         Box::pin(async move {
             let mut history = History::default();
+            let mut state = self.lock();
+            let keeps = state.mutant == Some(Mutant::KeepsItsConfig);
+            state.check.takes_over(policy, keeps);
+            drop(state);
             for (record, text) in &self.lock().disk.records {
                 // As a store does it: what was written is read again.
                 let body: Body = serde_json::from_str(text).expect("what was written can be read");
@@ -401,7 +405,8 @@ impl AuthMemory for Shared {
     }
 }
 
-/// Servers of which the log that the medic has read tells a capability block.
-pub fn blocked_in(states: &[hangar_medic::observe::log::ServerState]) -> BTreeSet<String> {
-    states.iter().filter(|s| s.capability_blocked_since_start).map(|s| s.mcp_server.clone()).collect()
+/// Servers of which the log that the medic has read tells a capability block, and the tools that it names.
+pub fn blocked_in(states: &[hangar_medic::observe::log::ServerState]) -> BTreeMap<String, BTreeSet<String>> {
+    let blocked = states.iter().filter(|s| s.capability_blocked_since_start);
+    blocked.map(|s| (s.mcp_server.clone(), s.undeclared_tools.iter().cloned().collect())).collect()
 }

@@ -14,7 +14,20 @@ fn world(n: usize, blows: Vec<(i64, Blow)>) -> Plan {
     let mended = blows.iter().map(|(at, _)| *at).max().unwrap_or(0) + 1_000;
     let policy = Policy::default();
     let (version, poll) = ((2, 34, 4), 5_000);
-    Plan { seed: 1, version, servers, policy, poll, reads_log: true, hears_events: false, asks_alertmanager: false, blows, mended }
+    Plan {
+        seed: 1,
+        version,
+        servers,
+        policy,
+        poll,
+        reads_log: true,
+        hears_events: false,
+        asks_alertmanager: false,
+        windows: Vec::new(),
+        tended: false,
+        blows,
+        mended,
+    }
 }
 
 fn id(n: usize) -> String {

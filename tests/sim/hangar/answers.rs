@@ -123,7 +123,14 @@ impl Hangar {
                 Some(server) => Reply::Now(200, self.detail(id, server)),
                 None => not_found(id),
             },
-            ("GET", ["api", "mcp_servers", _, "tools"]) => Reply::Now(200, json!({"tools": [{"name": "echo"}]})),
+            ("GET", ["api", "mcp_servers", id, "tools"]) => match self.servers.get(*id) {
+                Some(server) => {
+                    let extra = if server.blocked { server.drift } else { 0 };
+                    let tools = (0..extra).map(|n| format!("extra{n}")).chain(["echo".to_owned()]);
+                    Reply::Now(200, json!({"tools": tools.map(|name| json!({"name": name})).collect::<Vec<_>>()}))
+                }
+                None => not_found(id),
+            },
             ("GET", ["api", "mcp_servers", _, _]) => Reply::Now(200, json!({"logs": []})),
             ("POST", ["api", "mcp_servers", id, "start"]) => self.start(id),
             ("POST", ["api", "mcp_servers", id, "stop"]) => {
