@@ -1,7 +1,7 @@
 //! Actions that touch every server of a Hangar: its reload and its restarts. What stood before is saved, what was lost is
 //! brought back, and the outcome is judged on those servers, not on Hangar being up.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -13,8 +13,9 @@ use super::hold::Hold;
 use super::ladder::Rung;
 use super::limits::Policy;
 use super::reason::Reason;
-use super::record::{Outcome, Receipt};
+use super::record::{Body, Outcome, Receipt};
 use super::snapshot::{HangarReading, ServerReading, Snapshot, State, StopReason};
+use super::stops::{DELIBERATE, deliberate_stops};
 use super::verify::Verified;
 use super::when::after;
 
@@ -38,6 +39,9 @@ pub struct Saved {
     /// Servers that are left alone: blocked, dead for an unknown reason, or under a hold order.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub left: BTreeSet<String>,
+    /// Deliberate stops that Hangar had counted of each by then, where there were any.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub stops: BTreeMap<String, u64>,
     /// The place that a group member is taken out of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<Membership>,
@@ -58,6 +62,18 @@ impl Saved {
         let forbidden = |id: &&String| history.orders.contains_key(*id) || blocked(history, id);
         self.ready.iter().chain(&self.dead).filter(|id| !forbidden(id)).cloned().collect()
     }
+}
+
+/// A person or a rule stopped a server that is to be brought back: it is left alone from now on.
+#[must_use]
+pub fn stopped_meanwhile(history: &History, hangar: &HangarReading, id: &str, server: &ServerReading) -> Option<Body> {
+    let fleet = history.fleet_under_way().filter(|fleet| fleet.covers(id) && !history.orders.contains_key(id))?;
+    let same_process = fleet.attempt.made_in(hangar.process_start);
+    let before = fleet.attempt.saved.as_ref().filter(|_| same_process).and_then(|saved| saved.stops.get(id)).copied().unwrap_or(0);
+    let stopped = server.gauge != Some(State::Ready) && deliberate_stops(&server.stops) > before;
+    let cause = DELIBERATE.iter().find(|(reason, _)| stopped && server.stops.get(reason).is_some_and(|n| *n > 0))?.1;
+    let why = format!("stopped at Hangar, reason {cause}, while {} was under way", fleet.attempt.action);
+    Some(Body::HoldOrdered { mcp_server: id.to_owned(), cause, why })
 }
 
 fn blocked(history: &History, id: &str) -> bool {

@@ -153,6 +153,18 @@ impl Gate<'_> {
         }
     }
 
+    /// What keeps the ladder's next rung from being climbed for good, as far as this incident tells: a person is needed, and
+    /// meanwhile the slow retries go on. One that runs may open the rung.
+    #[must_use]
+    pub fn closed(&self, incident: &Incident, seen: &Seen, rung: Rung) -> Option<Braked> {
+        if rung.self_service() {
+            return None;
+        }
+        let unlocked =
+            || fleet::before(self.policy, self.history, incident, rung, self.now).filter(|b| b.until.is_none() && b.hold != Hold::Cooldown);
+        self.permitted(Some(incident), Some(seen), rung, OURSELVES).or_else(unlocked)
+    }
+
     /// No new action once we are to end.
     #[must_use]
     pub fn draining(&self) -> Option<Braked> {

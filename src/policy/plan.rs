@@ -334,7 +334,14 @@ impl<'a> Climber<'a> {
             return self.rung(incident, server, &seen, request.restart_class, Because::Asked(request));
         }
         match decide(self.policy, incident, &seen) {
-            Decision::Climb(rung) => self.rung(incident, server, &seen, rung, Because::Next),
+            Decision::Climb(rung) => match gate.closed(incident, &seen, rung) {
+                Some(braked) if incident.exhausted_at.is_some() => {
+                    let standing = self.exhausted(incident, server, &seen, &braked.why);
+                    let hold = standing.hold.or((standing.phase == Phase::Exhausted).then_some(braked.hold));
+                    Standing { hold, ..standing }
+                }
+                _ => self.rung(incident, server, &seen, rung, Because::Next),
+            },
             Decision::Forbidden(reason) => match approval::opened(self.policy, incident, server, self.now) {
                 Some(approval) => self.rung(incident, server, &seen, approval.action, Because::Approved(approval)),
                 None => match approval::look_again_at(self.policy, incident, server) {
@@ -346,7 +353,9 @@ impl<'a> Climber<'a> {
                 },
             },
             Decision::Pass(rung, why) => Standing::new(Phase::Watching, format!("{rung}: {why}")),
-            Decision::Exhausted => self.exhausted(incident, server, &seen),
+            Decision::Exhausted => {
+                self.exhausted(incident, server, &seen, "every rung that is enabled and applies was tried: a person is needed")
+            }
         }
     }
 
@@ -358,6 +367,7 @@ impl<'a> Climber<'a> {
             .or_else(|| self.storm.hold(incident, rung).filter(|_| !(rung.only_looks() && only_to_look(incident, seen))))
             .or_else(|| gate.after_storm(incident, rung))
             .or_else(|| self.budgets.check(self.policy, &incident.mcp_server, rung))
+            .or_else(|| self.alone(rung))
             .or_else(|| gate.permitted(Some(incident), Some(seen), rung, because.who(self.now)))
             .or_else(|| gate.last(incident));
         if let Some(braked) = braked {
@@ -394,10 +404,17 @@ impl<'a> Climber<'a> {
         Standing::new(Phase::Acting, rung.as_str())
     }
 
-    fn exhausted(&mut self, incident: &'a Incident, server: &ServerReading, seen: &Seen) -> Standing {
+    /// What touches every server waits for what this very plan begins elsewhere, and the other way round.
+    fn alone(&self, rung: Rung) -> Option<Braked> {
+        let begun = self.plan.steps.iter().filter_map(|step| if let Step::Act(action) = step { Some(action) } else { None });
+        let other = begun.into_iter().find(|action| rung.restores_fleet() || action.rung.restores_fleet())?;
+        Some(Braked::new(Hold::Cooldown, None, format!("{} at {} is begun at this moment", other.rung, other.mcp_server)))
+    }
+
+    fn exhausted(&mut self, incident: &'a Incident, server: &ServerReading, seen: &Seen, why: &str) -> Standing {
         let rung = slow_retry_rung(self.policy, &incident.mcp_server, seen);
         let due = rung.and_then(|_| next_slow_retry(self.policy, incident));
-        let mut standing = Standing::new(Phase::Exhausted, "every rung that is enabled and applies was tried: a person is needed");
+        let mut standing = Standing::new(Phase::Exhausted, why);
         standing.next_retry_at = due;
         if let Some(rung) = rung.filter(|_| due.is_some_and(|due| due <= self.now)) {
             let retry = self.rung(incident, server, seen, rung, Because::SlowRetry);

@@ -133,6 +133,8 @@ pub struct ServerReading {
     pub silenced: Option<Silenced>,
     /// The wall clock stepped then: how long ago a time from before it was cannot be told.
     pub clock_stepped_at: Option<Timestamp>,
+    /// Its gauge was cold when the Hangar process before this one was last read.
+    pub cold_before_restart: bool,
 }
 
 /// An active Alertmanager silence on an alert of ours.

@@ -1,12 +1,13 @@
 //! The promises, checked at every record and every request. Written from the issues, not from the planner.
 
 mod act;
+mod fleet;
 pub mod people;
 mod sent;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hangar_medic::policy::{Body, Closed, HoldCause, Outcome, Policy, Reason, Receipt, Record, Rung, State};
+use hangar_medic::policy::{Body, Closed, HoldCause, Outcome, Policy, Reason, Receipt, Record, Rung, Saved, State};
 use jiff::{SignedDuration, Timestamp};
 
 use super::hangar::Hangar;
@@ -22,9 +23,13 @@ struct Try {
     incident: String,
     action: Rung,
     opened: i64,
-    starts: u32,
-    stops: u32,
+    /// What was served of its requests.
+    sent: BTreeMap<(String, &'static str), u32>,
     half: bool,
+    saved: Option<Saved>,
+    /// How often its second half was begun, and when last.
+    seconds: u32,
+    second_at: i64,
     receipt: Option<Receipt>,
     outcome: Option<Outcome>,
     ended: Option<i64>,
@@ -41,6 +46,7 @@ struct Case {
     recovered: bool,
     closed: bool,
     server: String,
+    reopens: Option<String>,
 }
 
 /// What a REST answer told, and what was true when it was given.
@@ -60,6 +66,8 @@ struct Told {
 struct Heard {
     metrics: Option<(i64, i64)>,
     metrics_failed: bool,
+    /// Servers whose gauge was ready.
+    ready: BTreeSet<String>,
     rest: BTreeMap<String, Told>,
     /// The log that it read tells of a capability block, by these tools.
     blocked: BTreeMap<String, BTreeSet<String>>,
@@ -78,6 +86,7 @@ pub struct Check {
     tries: BTreeMap<String, Try>,
     cases: Vec<Case>,
     pub orders: BTreeMap<String, HoldCause>,
+    orders_at: BTreeMap<String, i64>,
     /// Deliberate stops that the medic has heard of while it had a case or an order of that server.
     noticed: BTreeSet<String>,
     heard: Heard,
@@ -100,6 +109,7 @@ impl Check {
             tries: BTreeMap::new(),
             cases: Vec::new(),
             orders: BTreeMap::new(),
+            orders_at: BTreeMap::new(),
             noticed: BTreeSet::new(),
             heard: Heard::default(),
             violation: None,
@@ -139,6 +149,8 @@ impl Check {
     /// A process of the medic began: it has heard nothing.
     pub fn medic_began(&mut self) {
         self.heard = Heard::default();
+        let orders = &self.orders;
+        self.noticed.retain(|id| orders.contains_key(id));
     }
 
     fn case(&self, server: &str) -> Option<&Case> {
@@ -154,9 +166,11 @@ impl Check {
     pub fn metrics_heard(&mut self, sent: i64, hangar: &Hangar) {
         self.heard.metrics = Some((sent, mono()));
         self.heard.metrics_failed = false;
+        self.heard.ready = hangar.servers.iter().filter(|(_, s)| s.gauge == Some(State::Ready)).map(|(id, _)| id.clone()).collect();
         for (id, server) in &hangar.servers {
-            let watched = self.case(id).is_some() || self.orders.contains_key(id);
-            if server.stopped && watched && server.state == State::Cold {
+            let brought_back = self.tries.values().any(|t| t.outcome.is_none() && t.saved.as_ref().is_some_and(|s| s.ready.contains(id)));
+            let watched = self.case(id).is_some() || self.orders.contains_key(id) || brought_back;
+            if server.stopped && watched && server.gauge == Some(State::Cold) {
                 self.noticed.insert(id.clone());
             } else if !server.stopped {
                 self.noticed.remove(id);
@@ -214,6 +228,7 @@ impl Check {
                     self.broken(format!("{attempt_id}: the {}. attempt at once", under_way + 1));
                 }
                 self.may_begin(attempt_id, mcp_server);
+                self.alone(attempt_id, *action);
                 if !action.only_looks() {
                     self.may_act(attempt_id, mcp_server, *action, hangar);
                 }
@@ -225,12 +240,21 @@ impl Check {
     pub fn wrote(&mut self, record: &Record, hangar: &Hangar) {
         let now = mono();
         match &record.body {
-            Body::IncidentOpened { incident_id, mcp_server, reason, .. } => {
+            Body::IncidentOpened { incident_id, mcp_server, reason, reopens, .. } => {
                 if self.case(mcp_server).is_some() {
                     self.broken(format!("{incident_id}: a second open incident of one server"));
                 }
                 let (id, server) = (incident_id.clone(), mcp_server.clone());
-                self.cases.push(Case { id, opened: now, reason: *reason, exhausted: false, recovered: false, closed: false, server });
+                self.cases.push(Case {
+                    id,
+                    opened: now,
+                    reason: *reason,
+                    exhausted: false,
+                    recovered: false,
+                    closed: false,
+                    server,
+                    reopens: reopens.clone(),
+                });
                 if let Some(s) = hangar.servers.get(mcp_server)
                     && !s.broken
                 {
@@ -253,9 +277,11 @@ impl Check {
                     incident: incident_id.clone(),
                     action: *action,
                     opened: now,
-                    starts: 0,
-                    stops: 0,
+                    sent: BTreeMap::new(),
                     half: false,
+                    saved: None,
+                    seconds: 0,
+                    second_at: 0,
                     receipt: None,
                     outcome: None,
                     ended: None,
@@ -283,6 +309,7 @@ impl Check {
                     self.broken(format!("{mcp_server}: held ({cause}) though nobody stopped it"));
                 }
                 self.orders.insert(mcp_server.clone(), *cause);
+                self.orders_at.insert(mcp_server.clone(), now);
             }
             Body::HoldReleased { mcp_server, .. } => {
                 let cause = self.orders.remove(mcp_server);
@@ -300,9 +327,9 @@ impl Check {
             | Body::GrantExpired { .. }
             | Body::GrantRefused { .. }
             | Body::Request { .. }
-            | Body::RequestEnded { .. }
-            | Body::AttemptSaved { .. }
-            | Body::AttemptSecond { .. } => {}
+            | Body::RequestEnded { .. } => {}
+            Body::AttemptSaved { attempt_id, saved } => self.saves(attempt_id, saved),
+            Body::AttemptSecond { attempt_id, .. } => self.begins_second(attempt_id),
             Body::Paused { .. } | Body::Unpaused { .. } | Body::Approved { .. } | Body::ApprovalEnded { .. } => self.asked(&record.body),
         }
     }
@@ -329,11 +356,16 @@ impl Check {
     fn settled(&mut self, attempt: &str, outcome: Outcome, hangar: &Hangar) {
         let Some(done) = self.tries.get(attempt).cloned() else { return self.broken(format!("{attempt}: settled, and never opened")) };
         if outcome == Outcome::Recovered {
-            let served = hangar.servers.get(&done.server).is_some_and(|s| s.last_served > done.opened);
-            if !served || !self.served_lately(hangar, &done.server) {
+            if done.action.restores_fleet() {
+                self.brought_back(attempt, &done, hangar);
+            }
+            let served = done.action.restores_fleet() || hangar.servers.get(&done.server).is_some_and(|s| s.last_served > done.opened);
+            let lately = done.action.restores_fleet() || self.served_lately(hangar, &done.server);
+            if !served || !lately {
                 self.broken(format!("{attempt}: recovered, and the server does not work"));
             }
-            if done.starts == 0 && !done.action.only_looks() {
+            let started = done.sent.keys().any(|(id, what)| *what == "start" && *id == done.server);
+            if !started && !done.action.only_looks() && !done.action.restores_fleet() {
                 self.broken(format!("{attempt}: recovered by a start that was never sent"));
             }
         }
@@ -356,7 +388,9 @@ impl Check {
         }
         let recovered = self.tries.values().any(|t| t.incident == incident && t.outcome == Some(Outcome::Recovered));
         match how {
-            Closed::Recovered if !recovered => self.broken(format!("{incident}: recovered, and no attempt did it")),
+            Closed::Recovered if !recovered && !self.brought_back_by_fleet(&case.server, case.opened) => {
+                self.broken(format!("{incident}: recovered, and no attempt did it"))
+            }
             Closed::HealedByItself if !self.served_lately(hangar, &case.server) => {
                 self.broken(format!("{incident}: healed by itself, and the server does not work"));
             }
@@ -375,16 +409,21 @@ impl Check {
         let tended = self.people.tend;
         let decided_by_person = |id: &str| {
             let reason = self.case(id).map(|c| c.reason);
-            let undeterminable = reason == Some(Reason::Unknown) && !tells_reasons;
+            // What was only ill when Hangar went down reads cold now, and may be blocked for all that anybody knows.
+            let lost = self.case(id).is_some_and(|c| hangar.downs.iter().chain(&hangar.ordered_downs).any(|at| *at >= c.opened));
+            let undeterminable = reason == Some(Reason::Unknown) && (!tells_reasons || lost);
             let held = self.orders.get(id).is_some_and(|cause| !tended || !matches!(cause, HoldCause::Person | HoldCause::TookHangarDown));
-            let blocked = reason == Some(Reason::CapabilityBlocked) && !tended;
+            // What is stuck besides needs more than the start that can be approved.
+            let stuck = hangar.servers.get(id).is_some_and(|s| s.stuck);
+            let blocked = reason == Some(Reason::CapabilityBlocked) && (!tended || stuck);
             held || blocked || undeterminable || self.only_watched(id)
         };
         let mut left = Vec::new();
         for (id, server) in &hangar.servers {
             let open = self.case(id).is_some();
             // Cold without an incident is idle, or was stopped.
-            let rests = server.state == State::Cold && !open;
+            let owed = server.owed && !self.told_of_loss();
+            let rests = server.state == State::Cold && !open && !owed && server.taken_out.is_none();
             if !decided_by_person(id) && !rests && (open || !server.serves) {
                 left.push(id.clone());
             }

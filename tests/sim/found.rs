@@ -25,6 +25,7 @@ fn world(n: usize, blows: Vec<(i64, Blow)>) -> Plan {
         asks_alertmanager: false,
         windows: Vec::new(),
         tended: false,
+        broad: false,
         blows,
         mended,
     }

@@ -26,6 +26,18 @@ pub enum Upstream {
     Drifts,
     /// Its start takes Hangar down.
     KillsHangar,
+    /// Broken until Hangar's process is another one.
+    NeedsHangar,
+    /// Broken until the platform restarts what is behind it.
+    NeedsRuntime,
+}
+
+/// A restart of Hangar that was ordered.
+#[derive(Debug, Clone, Copy)]
+pub struct Restart {
+    pub at: i64,
+    pub lasts: i64,
+    pub takes_medic: bool,
 }
 
 /// A start under way.
@@ -77,6 +89,10 @@ pub struct Server {
     pub last_served: i64,
     /// Since when it is degraded, or starting.
     pub busy_since: i64,
+    /// It was up when a restart was carried out for the medic, and not since.
+    pub owed: bool,
+    /// The group that it was taken out of.
+    pub taken_out: Option<String>,
 }
 
 impl Server {
@@ -111,6 +127,8 @@ impl Server {
             serves: false,
             last_served: -1_000_000_000,
             busy_since: 0,
+            owed: false,
+            taken_out: None,
         }
     }
 
@@ -157,8 +175,13 @@ pub struct Hangar {
     /// What went over its event stream since it was last taken.
     pub events: Vec<Told>,
     rng: Rng,
-    /// Times at which Hangar went down.
+    /// Times at which Hangar went down, and not by an order.
     pub downs: Vec<i64>,
+    pub ordered_downs: Vec<i64>,
+    /// Restarts that are ordered and yet to come.
+    pub restarts: Vec<Restart>,
+    /// A restart has just taken the medic down.
+    pub took_medic: bool,
 }
 
 fn ms(n: i64) -> SignedDuration {
@@ -185,6 +208,9 @@ impl Hangar {
             events: Vec::new(),
             rng,
             downs: Vec::new(),
+            ordered_downs: Vec::new(),
+            restarts: Vec::new(),
+            took_medic: false,
         }
     }
 
@@ -212,7 +238,13 @@ impl Hangar {
         let sagas = self.servers.values().filter_map(|s| s.saga).map(|(_, at)| at);
         let counts = self.servers.values().flat_map(|s| s.uncounted.iter().map(|(at, _)| *at));
         let groups = self.group_due.values().map(|(at, _)| *at);
-        let all = starts.chain(sagas).chain(counts).chain(groups).chain([self.next_health]).chain(self.back_at);
+        let all = starts
+            .chain(sagas)
+            .chain(counts)
+            .chain(groups)
+            .chain([self.next_health])
+            .chain(self.back_at)
+            .chain(self.restarts.iter().map(|r| r.at));
         all.min().unwrap_or(i64::MAX)
     }
 
@@ -234,11 +266,16 @@ impl Hangar {
             if server.serves {
                 server.last_served = now;
                 server.stopped = false;
+                server.owed = false;
             }
         }
     }
 
     fn happen(&mut self) {
+        if let Some(n) = self.restarts.iter().position(|r| r.at <= self.now) {
+            let restart = self.restarts.remove(n);
+            self.restarted(restart);
+        }
         if self.back_at.is_some_and(|at| at <= self.now) {
             self.back_at = None;
             self.up = true;
@@ -405,7 +442,7 @@ impl Hangar {
                 self.die(id, Reason::CapabilityBlocked);
             }
             Upstream::KillsHangar => self.down(now + 4_000),
-            Upstream::Broken | Upstream::Hangs => self.fail(id, start.was_given_up),
+            Upstream::Broken | Upstream::Hangs | Upstream::NeedsHangar | Upstream::NeedsRuntime => self.fail(id, start.was_given_up),
         }
     }
 
@@ -457,25 +494,6 @@ impl Hangar {
             self.say(json!({"event": retry, "level": "info", "logger": "mcp_hangar.application.sagas.mcp_server_recovery_saga"}));
             self.tell(id, What::Degraded);
         }
-    }
-
-    /// Hangar's process ends; everything but the definitions, and the log, is lost.
-    pub fn down(&mut self, back_at: i64) {
-        self.up = false;
-        self.back_at = Some(back_at);
-        self.downs.push(self.now);
-        self.group_due.clear();
-        for server in self.servers.values_mut() {
-            let fresh = Server::new(server.mode, server.group.clone(), server.upstream);
-            let kept = std::mem::replace(server, fresh);
-            server.blocked = kept.blocked;
-            server.drift = kept.drift;
-            server.broken = kept.broken;
-            server.stopped = kept.stopped;
-            server.ever_stopped = kept.ever_stopped;
-            server.last_served = kept.last_served;
-        }
-        self.events.clear();
     }
 
     fn refill(&mut self) {

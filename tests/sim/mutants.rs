@@ -46,6 +46,10 @@ pub enum Mutant {
     KeepsItsConfig,
     /// An approval never ends.
     ApprovesForEver,
+    /// Whoever holds the fleet lock, it goes on.
+    BlindToTheLock,
+    /// A restart needs nothing before it.
+    Impetuous,
 }
 
 impl Mutant {
@@ -68,6 +72,8 @@ impl Mutant {
         Self::KeepsNoWindows,
         Self::KeepsItsConfig,
         Self::ApprovesForEver,
+        Self::BlindToTheLock,
+        Self::Impetuous,
     ];
 
     /// The policy that it goes by instead of the operator's.
@@ -103,7 +109,9 @@ impl Mutant {
             | Self::ForgetsHolds
             | Self::KeepsNoWindows
             | Self::KeepsItsConfig
-            | Self::ApprovesForEver => {}
+            | Self::ApprovesForEver
+            | Self::BlindToTheLock
+            | Self::Impetuous => {}
         }
         policy
     }
@@ -163,7 +171,9 @@ impl Mutant {
             | Self::ForgetsHolds
             | Self::KeepsNoWindows
             | Self::KeepsItsConfig
-            | Self::ApprovesForEver => {}
+            | Self::ApprovesForEver
+            | Self::BlindToTheLock
+            | Self::Impetuous => {}
         }
         body
     }

@@ -1,5 +1,6 @@
 //! What a world is made of and what befalls it, drawn from its seed.
 
+mod broad;
 mod people;
 
 use std::num::NonZeroU32;
@@ -9,6 +10,7 @@ use jiff::SignedDuration;
 
 use super::check::people::Span;
 use super::edges::Weather;
+use super::fleet::Mood;
 use super::hangar::Upstream;
 use super::rng::Rng;
 
@@ -48,6 +50,8 @@ pub enum Blow {
     /// A person looks at what there is to approve, and later approves what was seen.
     Look(String),
     Approve(String, &'static str),
+    /// How the platform is, and whether it takes the medic down with Hangar.
+    Mood(Mood, bool),
     /// A new configuration.
     Reload(Box<(Policy, Vec<Span>)>),
 }
@@ -67,6 +71,8 @@ pub struct Plan {
     pub windows: Vec<Span>,
     /// Somebody decides on what waits for a person, once all faults have ended.
     pub tended: bool,
+    /// There is a platform.
+    pub broad: bool,
     pub blows: Vec<(i64, Blow)>,
     /// When the last fault has ended.
     pub mended: i64,
@@ -115,11 +121,16 @@ impl Plan {
             asks_alertmanager,
             windows: Vec::new(),
             tended: false,
+            broad: false,
             blows: Vec::new(),
             mended: 0,
         };
         plan.befall(&mut rng, long);
         plan.people(&mut Rng::new(seed ^ 0x9e0b_1e00), long);
+        let mut platform = Rng::new(seed ^ 0xb10a_d000);
+        if platform.chance(25) {
+            plan.broad(&mut platform, long);
+        }
         plan.mended = plan.blows.iter().map(|(at, _)| *at).max().unwrap_or(0).max(long) + 1_000;
         plan.blows.sort_by_key(|(at, _)| *at);
         plan
@@ -269,7 +280,8 @@ impl Plan {
         let steps: i64 = self.blows.iter().map(|(_, b)| if let Blow::Step(by) = b { by.abs() } else { 0 }).sum();
         let each = minutes(2) * i64::try_from(self.servers.len()).unwrap_or(100);
         // What people hold back ends by itself, and may then meet a window.
-        let held = minutes(30) + 2 * self.windows.iter().map(|w| minutes(w.lasts)).sum::<i64>();
+        let restarts = if self.broad { minutes(60) } else { 0 };
+        let held = restarts + minutes(30) + 2 * self.windows.iter().map(|w| minutes(w.lasts)).sum::<i64>();
         2 * i64::try_from(slow.as_millis()).unwrap_or(0) + each + minutes(20) + steps + held
     }
 }

@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex};
 use hangar_medic::attempt_log::{GENESIS, hash_of};
 
 use super::check::Check;
-use super::edges::{INSTANCE, Shared, State};
+use super::edges::{Shared, State};
+use super::fleet::SharedFleet;
 use super::hangar::Hangar;
 use super::mutants::Mutant;
 use super::plan::Plan;
@@ -21,6 +22,7 @@ use medic::Medic;
 pub struct World {
     plan: Plan,
     shared: Shared,
+    fleet: SharedFleet,
     medic: Option<Medic>,
     medic_back: Option<i64>,
     log_lag: i64,
@@ -53,12 +55,15 @@ pub struct End {
 /// Lives one world through.
 pub fn live(plan: Plan, mutant: Option<Mutant>) -> End {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
-    runtime.block_on(async move { World::new(plan, mutant).run().await })
+    runtime.block_on(async move {
+        time::begin();
+        let fleet = SharedFleet::new(Rng::new(plan.seed ^ 0xf1ee_7000));
+        World::new("sim", plan, mutant, fleet).run().await
+    })
 }
 
 impl World {
-    fn new(plan: Plan, mutant: Option<Mutant>) -> Self {
-        time::begin();
+    fn new(instance: &str, plan: Plan, mutant: Option<Mutant>, fleet: SharedFleet) -> Self {
         let mut rng = Rng::new(plan.seed ^ 0xabcd);
         let mut hangar = Hangar::new(plan.version, Rng::new(rng.next()));
         for (id, mode, group, ready) in &plan.servers {
@@ -67,9 +72,12 @@ impl World {
         let mut check = Check::new(plan.policy.clone(), plan.poll);
         check.known = plan.servers.len();
         check.people.windows.clone_from(&plan.windows);
-        let state = State::new(Rng::new(rng.next()), hangar, check, mutant);
+        let state = State::new(instance.to_owned(), Rng::new(rng.next()), hangar, check, mutant);
+        let shared = Shared(Arc::new(Mutex::new(state)));
+        fleet.join(&shared);
         Self {
-            shared: Shared(Arc::new(Mutex::new(state))),
+            shared,
+            fleet,
             bound: plan.bound(),
             plan,
             medic: None,
@@ -130,10 +138,9 @@ impl World {
                     healed = None;
                 }
                 if now > bound {
-                    let what = format!(
-                        "not brought back within {} s after the last fault: {left:?}, unsettled {unsettled}",
-                        (now - mended) / 1000
-                    );
+                    let since = (now - mended) / 1000;
+                    let stand = self.standings(&left);
+                    let what = format!("not brought back within {since} s after the last fault: {left:?}, unsettled {unsettled}: {stand}");
                     return self.end(Some(what), now, now);
                 }
             }
@@ -160,6 +167,14 @@ impl World {
         }
     }
 
+    /// What the medic says of these servers.
+    fn standings(&self, ids: &[String]) -> String {
+        let Some(medic) = &self.medic else { return "no medic".to_owned() };
+        let live = medic.live.get();
+        let of = |id: &String| live.standings.get(id).map(|s| format!("{id} {} {:?} until {:?}: {}", s.phase, s.hold, s.until, s.why));
+        ids.iter().filter_map(of).collect::<Vec<_>>().join("; ")
+    }
+
     fn tells_reasons(&self) -> bool {
         self.plan.reads_log || self.plan.version >= (2, 21, 0)
     }
@@ -175,7 +190,7 @@ impl World {
         let state = self.shared.lock();
         let (mut prev, mut seq) = (GENESIS.to_owned(), 0);
         for (record, text) in &state.disk.records {
-            let hash = hash_of(&prev, INSTANCE, seq + 1, &format!("{:.6}", record.at), &record.actor, text);
+            let hash = hash_of(&prev, &state.instance, seq + 1, &format!("{:.6}", record.at), &record.actor, text);
             if record.seq != seq + 1 || record.prev_hash != prev || record.hash != hash {
                 return Some(format!("record {} does not fit the chain", record.seq));
             }

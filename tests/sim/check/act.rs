@@ -63,10 +63,7 @@ impl Check {
         self.within_budgets(attempt, id, now);
         self.within_storm(attempt, id, now);
         if action.broad() {
-            let narrower = self.tries.values().any(|t| t.server == id && t.action < action && t.outcome.is_some_and(Outcome::counts));
-            if !narrower {
-                self.broken(format!("{attempt}: a broad action without a narrower try"));
-            }
+            self.may_be_broad(attempt, id, action);
         }
     }
 

@@ -5,9 +5,59 @@ use hangar_medic::policy::{Reason, State, StopReason};
 use serde_json::json;
 
 use super::super::time::wall;
-use super::{Hangar, Server};
+use super::{Hangar, Restart, Server, Upstream};
 
 impl Hangar {
+    /// Hangar's process ends; everything but the definitions, and the log, is lost.
+    pub fn down(&mut self, back_at: i64) {
+        self.up = false;
+        self.back_at = Some(back_at);
+        self.downs.push(self.now);
+        self.lose_state();
+    }
+
+    /// The platform restarts it.
+    pub(super) fn restarted(&mut self, restart: Restart) {
+        let back_at = self.now + restart.lasts;
+        self.took_medic |= restart.takes_medic;
+        self.ordered_downs.push(self.now);
+        if !self.up {
+            self.back_at = Some(self.back_at.unwrap_or(back_at).max(back_at));
+            return;
+        }
+        self.up = false;
+        self.back_at = Some(back_at);
+        for server in self.servers.values_mut() {
+            server.owed = server.state == State::Ready;
+        }
+        self.lose_state();
+    }
+
+    /// The platform restarts what is behind a server.
+    pub fn renew(&mut self, id: &str) {
+        if let Some(server) = self.servers.get_mut(id).filter(|s| s.upstream == Upstream::NeedsRuntime) {
+            server.upstream = Upstream::Works;
+        }
+    }
+
+    fn lose_state(&mut self) {
+        self.group_due.clear();
+        for server in self.servers.values_mut() {
+            let upstream = if server.upstream == Upstream::NeedsHangar { Upstream::Works } else { server.upstream };
+            let fresh = Server::new(server.mode, server.group.clone(), upstream);
+            let kept = std::mem::replace(server, fresh);
+            server.blocked = kept.blocked;
+            server.drift = kept.drift;
+            server.broken = kept.broken;
+            server.owed = kept.owed;
+            server.stopped = kept.stopped;
+            server.ever_stopped = kept.ever_stopped;
+            server.last_served = kept.last_served;
+            server.taken_out = kept.taken_out;
+        }
+        self.events.clear();
+    }
+
     /// A user's call that names the server, or one through its group.
     pub fn call(&mut self, id: &str) {
         let Some(server) = self.servers.get_mut(id).filter(|_| self.up) else { return };
@@ -56,6 +106,7 @@ impl Hangar {
             self.stop(id, reason);
             let server = self.servers.get_mut(id).expect("it is there");
             server.stopped = true;
+            server.owed = false;
             server.ever_stopped = true;
         }
     }
@@ -102,13 +153,16 @@ impl Hangar {
         let now = self.now;
         let known = |s: &&mut Server| s.gauge.is_some() && s.state != State::Cold;
         let Some(server) = self.servers.get_mut(id).filter(|_| self.up).filter(known) else { return };
-        server.state = state;
         server.stuck = true;
         server.dead = None;
         server.start = None;
         server.saga = None;
+        // The same gauge as before tells nobody of anything new.
+        if server.gauge != Some(state) || server.state != state {
+            server.busy_since = now;
+        }
         server.gauge = Some(state);
-        server.busy_since = now;
+        server.state = state;
         server.in_rotation = false;
         self.watch();
     }

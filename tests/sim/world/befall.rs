@@ -6,6 +6,7 @@ use hangar_medic::policy::{State as ServerStateWord, StopReason};
 use jiff::SignedDuration;
 
 use super::super::edges::{State, Weather};
+use super::super::fleet::Mood;
 use super::super::hangar::{Hangar, Upstream};
 use super::super::plan::Blow;
 use super::super::time::{self, mono};
@@ -38,6 +39,11 @@ impl World {
                 if self.plan.hears_events {
                     self.signal(Signal::Events(update));
                 }
+                return;
+            }
+            Blow::Mood(mood, takes_medic) => {
+                let mut fleet = self.fleet.get();
+                (fleet.mood, fleet.takes_medic) = (mood, takes_medic);
                 return;
             }
             Blow::Noise => {
@@ -131,6 +137,7 @@ impl World {
             | Blow::Look(_)
             | Blow::Approve(..)
             | Blow::Reload(_)
+            | Blow::Mood(..)
             | Blow::MedicKill
             | Blow::MedicTerm
             | Blow::Step(_)
@@ -146,6 +153,7 @@ impl World {
         self.log_lag = 100;
         self.deaf = false;
         self.silenced.clear();
+        self.fleet.get().mood = Mood::Works;
         let mut state = self.shared.lock();
         state.say("!! all faults end");
         state.weather = Weather::default();

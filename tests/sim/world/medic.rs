@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use hangar_medic::attempt_log::{AttemptLog, Checkpoints};
 use hangar_medic::engine::{Engine, Parts, Share, Signal};
-use hangar_medic::execute::hangar::Executor;
+use hangar_medic::execute::hangar::{Broad, Executor};
+use hangar_medic::execute::platform::CarryOut;
 use hangar_medic::hangar::{AuthMemory, HangarClient, Settings};
 use hangar_medic::metrics::Metrics;
 use hangar_medic::observe::events::Update as EventUpdate;
@@ -19,7 +20,8 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::super::edges::{INSTANCE, blocked_in};
+use super::super::edges::blocked_in;
+use super::super::fleet::{Lock, Platform};
 use super::super::mutants::Mutant;
 use super::super::time::{mono, wall};
 use super::World;
@@ -44,12 +46,13 @@ impl World {
         self.medic_back = None;
         let shared = self.shared.clone();
         let mutant = shared.lock().mutant;
+        let instance = shared.lock().instance.clone();
         shared.lock().check.medic_began();
         let policy = mutant.map_or_else(|| self.plan.policy.clone(), |m| m.policy(self.plan.policy.clone()));
         shared.lock().check.configured(self.plan.policy.clone(), self.plan.windows.clone());
         let settings = Settings {
             url: "http://127.0.0.1:1".to_owned(),
-            instance: INSTANCE.to_owned(),
+            instance: instance.clone(),
             api_key_file: None,
             request_timeout: Duration::from_secs(10),
             start_timeout: Duration::from_mins(1),
@@ -61,7 +64,7 @@ impl World {
         let reads_log = self.plan.reads_log;
         let live = Arc::new(Share::default());
         let parts = Parts {
-            executor: Arc::new(Executor::new(Arc::clone(&client), policy.budgets.starts_per_second)),
+            executor: Arc::new(Executor::new(Arc::clone(&client), policy.budgets.starts_per_second).with_broad(self.platform(&instance))),
             client,
             poll_interval: Duration::from_millis(u64::try_from(self.plan.poll).expect("positive")),
             stale_after: SignedDuration::from_millis(self.plan.poll * 3),
@@ -92,6 +95,21 @@ impl World {
         self.silences_due = mono();
         if self.plan.hears_events && !self.deaf {
             self.signal(Signal::Events(EventUpdate::Open));
+        }
+    }
+
+    /// What the broad rungs act with.
+    fn platform(&self, instance: &str) -> Broad {
+        let (site, fleet) = (self.shared.clone(), self.fleet.clone());
+        let carrier: Arc<dyn CarryOut> = Arc::new(Platform { site: site.clone(), fleet: fleet.clone() });
+        let platform = &self.plan.policy.platform;
+        Broad {
+            instance: instance.to_owned(),
+            restarts: platform.restarts.iter().map(|rung| (*rung, Arc::clone(&carrier))).collect(),
+            upstreams: platform.upstreams.iter().map(|id| (id.clone(), Arc::clone(&carrier))).collect(),
+            restart_within: Duration::try_from(platform.restart_within).expect("positive"),
+            lock: Arc::new(Lock { site, fleet, instance: instance.to_owned() }),
+            ..Broad::default()
         }
     }
 
@@ -229,7 +247,8 @@ impl World {
                 "updatedAt": begun, "matchers": [matcher("alertname", "MCPHangarProviderDead"), matcher("mcp_server", id)]})
         };
         let all: Vec<_> = self.silenced.iter().map(silence).collect();
-        let silences = Silences::parse(INSTANCE, json!(all).to_string().as_bytes(), b"[]").expect("what Alertmanager says");
+        let silences =
+            Silences::parse(&self.shared.lock().instance, json!(all).to_string().as_bytes(), b"[]").expect("what Alertmanager says");
         // Heard, and obeyed from the next turn on.
         let heard = self.silenced.iter().filter(|id| silences.of(id, wall()).is_some()).cloned().collect();
         self.signal(Signal::Silences(SilenceUpdate::Known(Arc::new(silences))));
