@@ -202,12 +202,7 @@ struct Climber<'a> {
 
 impl<'a> Climber<'a> {
     fn new(policy: &'a Policy, snapshot: &'a Snapshot, history: &'a History, now: Timestamp) -> Self {
-        let gate = Gate { policy, snapshot, history, now };
-        let able = |incident: &Incident| {
-            let server = snapshot.servers.get(&incident.mcp_server);
-            server.is_some_and(|server| gate.able(incident, &seen_closely(policy, &snapshot.hangar, incident, server, now)))
-        };
-        let storm = Storm::judge(policy, history, snapshot.known, &able);
+        let storm = Gate { policy, snapshot, history, now }.storm();
         let budgets = Budgets::count(policy, history, now);
         Self { policy, snapshot, history, now, budgets, storm, asked: BTreeSet::new(), plan: Plan::default() }
     }
@@ -334,7 +329,7 @@ impl<'a> Climber<'a> {
             return self.rung(incident, server, &seen, request.restart_class, Because::Asked(request));
         }
         match decide(self.policy, incident, &seen) {
-            Decision::Climb(rung) => match gate.closed(incident, &seen, rung) {
+            Decision::Climb(rung) => match gate.closed(incident, &seen, rung, &|| self.storm.clone()) {
                 Some(braked) if incident.exhausted_at.is_some() => {
                     let standing = self.exhausted(incident, server, &seen, &braked.why);
                     let hold = standing.hold.or((standing.phase == Phase::Exhausted).then_some(braked.hold));

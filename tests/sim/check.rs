@@ -299,7 +299,8 @@ impl Check {
             Body::AttemptSettled { attempt_id, outcome, .. } => self.settled(attempt_id, *outcome, hangar),
             Body::HoldOrdered { mcp_server, cause, .. } => {
                 let earned = match cause {
-                    HoldCause::TookHangarDown => !hangar.downs.is_empty(),
+                    // Nobody tells a medic that another one had its Hangar restarted.
+                    HoldCause::TookHangarDown => !hangar.downs.is_empty() || hangar.restarted_by_others,
                     HoldCause::Person => self.people.asked_hold.contains(mcp_server),
                     HoldCause::UserRequest | HoldCause::Manual | HoldCause::Shutdown | HoldCause::DetectionBlock | HoldCause::Other => {
                         hangar.servers.get(mcp_server).is_none_or(|s| s.ever_stopped)

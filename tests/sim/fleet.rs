@@ -42,6 +42,8 @@ pub struct Fleet {
     pub mood: Mood,
     /// A restart of Hangar takes the medic beside it down too.
     pub takes_medic: bool,
+    /// A replica has come to a bad end.
+    pub broken: bool,
     sites: Vec<Weak<Mutex<State>>>,
     lock: Option<(String, Timestamp)>,
     ordered: BTreeSet<String>,
@@ -59,6 +61,7 @@ impl SharedFleet {
         Self(Arc::new(Mutex::new(Fleet {
             mood: Mood::Works,
             takes_medic: false,
+            broken: false,
             sites: Vec::new(),
             lock: None,
             ordered: BTreeSet::new(),
@@ -98,7 +101,8 @@ impl SharedFleet {
             }
             let lasts = rng.between(2_000, 10_000);
             back = back.max(at + lasts);
-            let restart = Restart { at, lasts, takes_medic: takes_medic || action == Rung::HostRestart };
+            let ours = Arc::ptr_eq(&site, &ordered_by.0);
+            let restart = Restart { at, lasts, takes_medic: takes_medic || action == Rung::HostRestart, ours };
             Shared(site).lock().hangar.restarts.push(restart);
             if action == Rung::RollingMcpRestart {
                 at += lasts + rng.between(500, 5_000);

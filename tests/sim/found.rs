@@ -26,6 +26,7 @@ fn world(n: usize, blows: Vec<(i64, Blow)>) -> Plan {
         windows: Vec::new(),
         tended: false,
         broad: false,
+        peer: None,
         blows,
         mended,
     }

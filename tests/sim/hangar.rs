@@ -38,6 +38,8 @@ pub struct Restart {
     pub at: i64,
     pub lasts: i64,
     pub takes_medic: bool,
+    /// The medic beside this very replica ordered it, and has to bring its servers back.
+    pub ours: bool,
 }
 
 /// A start under way.
@@ -178,6 +180,7 @@ pub struct Hangar {
     /// Times at which Hangar went down, and not by an order.
     pub downs: Vec<i64>,
     pub ordered_downs: Vec<i64>,
+    pub restarted_by_others: bool,
     /// Restarts that are ordered and yet to come.
     pub restarts: Vec<Restart>,
     /// A restart has just taken the medic down.
@@ -209,6 +212,7 @@ impl Hangar {
             rng,
             downs: Vec::new(),
             ordered_downs: Vec::new(),
+            restarted_by_others: false,
             restarts: Vec::new(),
             took_medic: false,
         }

@@ -48,8 +48,6 @@ pub enum Mutant {
     ApprovesForEver,
     /// Whoever holds the fleet lock, it goes on.
     BlindToTheLock,
-    /// A restart needs nothing before it.
-    Impetuous,
 }
 
 impl Mutant {
@@ -73,7 +71,6 @@ impl Mutant {
         Self::KeepsItsConfig,
         Self::ApprovesForEver,
         Self::BlindToTheLock,
-        Self::Impetuous,
     ];
 
     /// The policy that it goes by instead of the operator's.
@@ -110,8 +107,7 @@ impl Mutant {
             | Self::KeepsNoWindows
             | Self::KeepsItsConfig
             | Self::ApprovesForEver
-            | Self::BlindToTheLock
-            | Self::Impetuous => {}
+            | Self::BlindToTheLock => {}
         }
         policy
     }
@@ -172,8 +168,7 @@ impl Mutant {
             | Self::KeepsNoWindows
             | Self::KeepsItsConfig
             | Self::ApprovesForEver
-            | Self::BlindToTheLock
-            | Self::Impetuous => {}
+            | Self::BlindToTheLock => {}
         }
         body
     }

@@ -36,6 +36,8 @@ pub enum Blow {
     MedicCrash(u64),
     MedicKill,
     MedicTerm,
+    /// Killed, and not back for so long.
+    MedicGone(i64),
     Step(i64),
     LogLag(i64),
     DeafTo(bool),
@@ -73,6 +75,8 @@ pub struct Plan {
     pub tended: bool,
     /// There is a platform.
     pub broad: bool,
+    /// Another replica of the same Hangar, with a medic of its own. They share the platform and the fleet lock.
+    pub peer: Option<Box<Self>>,
     pub blows: Vec<(i64, Blow)>,
     /// When the last fault has ended.
     pub mended: i64,
@@ -122,6 +126,7 @@ impl Plan {
             windows: Vec::new(),
             tended: false,
             broad: false,
+            peer: None,
             blows: Vec::new(),
             mended: 0,
         };
@@ -130,9 +135,17 @@ impl Plan {
         let mut platform = Rng::new(seed ^ 0xb10a_d000);
         if platform.chance(25) {
             plan.broad(&mut platform, long);
+            if platform.chance(40) {
+                plan.replicate(&mut platform, long);
+            }
         }
-        plan.mended = plan.blows.iter().map(|(at, _)| *at).max().unwrap_or(0).max(long) + 1_000;
+        let all = plan.blows.iter().chain(plan.peer.iter().flat_map(|peer| &peer.blows));
+        plan.mended = all.map(|(at, _)| *at).max().unwrap_or(0).max(long) + 1_000;
         plan.blows.sort_by_key(|(at, _)| *at);
+        if let Some(peer) = &mut plan.peer {
+            peer.mended = plan.mended;
+            peer.blows.sort_by_key(|(at, _)| *at);
+        }
         plan
     }
 

@@ -58,8 +58,28 @@ pub fn live(plan: Plan, mutant: Option<Mutant>) -> End {
     runtime.block_on(async move {
         time::begin();
         let fleet = SharedFleet::new(Rng::new(plan.seed ^ 0xf1ee_7000));
-        World::new("sim", plan, mutant, fleet).run().await
+        let (mut plan, mut ends) = (plan, Vec::new());
+        let Some(peer) = plan.peer.take() else { return World::new("sim", plan, mutant, fleet).run().await };
+        let (one, other) = (World::new("sim-a", plan, mutant, fleet.clone()), World::new("sim-b", *peer, mutant, fleet));
+        let (one, other) = tokio::join!(one.run(), other.run());
+        ends.extend([("a", one), ("b", other)]);
+        together(ends)
     })
+}
+
+/// One end of what happened side by side.
+fn together(ends: Vec<(&str, End)>) -> End {
+    let mut whole = End { violation: None, timeline: Vec::new(), virtual_ms: 0, healed_after_ms: 0, incidents: 0, acts: 0 };
+    for (name, end) in ends {
+        whole.violation = whole.violation.or(end.violation.map(|what| format!("replica {name}: {what}")));
+        whole.timeline.extend(end.timeline.into_iter().map(|line| format!("{} {name}{}", &line[..10], &line[10..])));
+        whole.virtual_ms = whole.virtual_ms.max(end.virtual_ms);
+        whole.healed_after_ms = whole.healed_after_ms.max(end.healed_after_ms);
+        whole.incidents += end.incidents;
+        whole.acts += end.acts;
+    }
+    whole.timeline.sort_by(|a, b| a[..10].cmp(&b[..10]));
+    whole
 }
 
 impl World {
@@ -127,6 +147,10 @@ impl World {
             if violation.is_some() {
                 return self.end(violation, now, now);
             }
+            // Where the other replica has come to a bad end, this one tells no more.
+            if self.fleet.get().broken {
+                return self.end(None, now, now);
+            }
             if mending && self.medic.is_some() && now >= mended + 45_000 {
                 if left.is_empty() && unsettled == 0 {
                     let since = *healed.get_or_insert(now);
@@ -180,6 +204,7 @@ impl World {
     }
 
     fn end(self, violation: Option<String>, now: i64, healed: i64) -> End {
+        self.fleet.get().broken |= violation.is_some();
         let state = self.shared.lock();
         let (incidents, acts) = state.check.counts();
         End { violation, timeline: state.timeline.clone(), virtual_ms: now, healed_after_ms: healed - self.plan.mended, incidents, acts }

@@ -21,6 +21,7 @@ impl Hangar {
         let back_at = self.now + restart.lasts;
         self.took_medic |= restart.takes_medic;
         self.ordered_downs.push(self.now);
+        self.restarted_by_others |= !restart.ours;
         if !self.up {
             self.back_at = Some(self.back_at.unwrap_or(back_at).max(back_at));
             return;
@@ -28,7 +29,7 @@ impl Hangar {
         self.up = false;
         self.back_at = Some(back_at);
         for server in self.servers.values_mut() {
-            server.owed = server.state == State::Ready;
+            server.owed = restart.ours && server.state == State::Ready;
         }
         self.lose_state();
     }

@@ -63,4 +63,29 @@ impl Plan {
             self.blow(at, Blow::Mood(*rng.pick(&moods), rng.chance(40)));
         }
     }
+
+    /// A second replica with the same servers and a fate of its own. What dies at both by one cause has both medics want a restart.
+    pub(super) fn replicate(&mut self, rng: &mut Rng, long: i64) {
+        self.policy.platform.instances = NonZeroU32::MIN.saturating_add(1);
+        self.policy.platform.fleet_lock = true;
+        let mut peer = Self { seed: rng.next(), blows: Vec::new(), windows: Vec::new(), ..self.clone() };
+        peer.befall(rng, long);
+        peer.judge_blocks(rng);
+        let together = |(_, blow): &&(i64, Blow)| matches!(blow, Blow::Upstream(_, Upstream::NeedsHangar) | Blow::Kill(..));
+        let shared: Vec<(i64, Blow)> = self.blows.iter().filter(together).cloned().collect();
+        for (at, blow) in shared {
+            peer.blow(at + rng.between(0, 3_000), blow);
+        }
+        // A holder that is gone for longer than its lock lasts.
+        if rng.chance(30) {
+            let at = rng.between(long / 4, long);
+            let gone = rng.between(minutes(1), minutes(25));
+            let of = if rng.chance(50) { &mut *self } else { &mut peer };
+            of.blow(at, Blow::MedicGone(gone));
+        }
+        // Both live by one wall clock.
+        self.blows.retain(|(_, blow)| !matches!(blow, Blow::Step(_)));
+        peer.blows.retain(|(_, blow)| !matches!(blow, Blow::Step(_) | Blow::Reload(_)));
+        self.peer = Some(Box::new(peer));
+    }
 }

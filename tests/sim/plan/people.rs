@@ -65,7 +65,7 @@ impl Plan {
     }
 
     /// Somebody looks at what was blocked, and approves it, perhaps too late or after it changed.
-    fn judge_blocks(&mut self, rng: &mut Rng) {
+    pub(super) fn judge_blocks(&mut self, rng: &mut Rng) {
         let drifts = |(at, blow): &(i64, Blow)| match blow {
             Blow::Upstream(id, Upstream::Drifts) => Some((*at, id.clone())),
             _ => None,

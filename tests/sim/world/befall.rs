@@ -18,6 +18,11 @@ impl World {
         self.shared.lock().say(format!("!! {blow:?}"));
         match blow {
             Blow::MedicKill => return self.kill_medic(),
+            Blow::MedicGone(lasts) => {
+                self.kill_medic();
+                self.medic_back = Some(mono() + lasts);
+                return;
+            }
             Blow::MedicTerm => {
                 if let Some(medic) = &self.medic {
                     medic.stop.cancel();
@@ -140,6 +145,7 @@ impl World {
             | Blow::Mood(..)
             | Blow::MedicKill
             | Blow::MedicTerm
+            | Blow::MedicGone(_)
             | Blow::Step(_)
             | Blow::LogLag(_)
             | Blow::DeafTo(_)
