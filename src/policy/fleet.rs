@@ -144,6 +144,10 @@ pub fn to_save(history: &History, rung: Rung, server: &str, up: &BTreeSet<String
 /// While every server is being brought back, nothing else is done to any of them.
 #[must_use]
 pub fn under_way(history: &History, incident: &Incident) -> Option<Braked> {
+    if let Some(other) = members_at_work(history, incident).find(|other| of_group(other)) {
+        let why = format!("the dead members of its group are being started, for {}", other.mcp_server);
+        return Some(Braked::new(Hold::LeaseHeld, None, why));
+    }
     let fleet = history.fleet_under_way().filter(|f| incident.attempts.iter().all(|a| a.attempt_id != f.attempt.attempt_id))?;
     let why = format!("{} is under way ({}): it brings every server back", fleet.attempt.action, fleet.attempt.attempt_id);
     Some(Braked::new(Hold::LeaseHeld, None, why))
@@ -153,7 +157,7 @@ pub fn under_way(history: &History, incident: &Incident) -> Option<Braked> {
 #[must_use]
 pub fn before(policy: &Policy, history: &History, incident: &Incident, rung: Rung, now: Timestamp) -> Option<Braked> {
     if rung == Rung::RoleRuntimeRestart {
-        return blocked_member(history, incident);
+        return blocked_member(history, incident).or_else(|| member_at_work(history, incident));
     }
     if !rung.restores_fleet() {
         return None;
@@ -170,6 +174,24 @@ pub fn before(policy: &Policy, history: &History, incident: &Incident, rung: Run
         return Some(Braked::new(Hold::Cooldown, None, why));
     }
     None
+}
+
+/// Other incidents of the same group with an attempt that acts.
+fn members_at_work<'a>(history: &'a History, incident: &'a Incident) -> impl Iterator<Item = &'a Incident> {
+    let acts = |other: &&Incident| other.open_attempt().is_some_and(|a| !a.action.only_looks());
+    let same = |other: &&Incident| other.group.is_some() && other.group == incident.group && other.mcp_server != incident.mcp_server;
+    history.open.values().filter(same).filter(acts)
+}
+
+/// An action on the dead members of a group may be under way there.
+fn of_group(incident: &Incident) -> bool {
+    incident.open_attempt().is_some_and(|a| a.action == Rung::RoleRuntimeRestart && a.receipt.is_none())
+}
+
+/// The dead members are started one by one: none that is being acted on.
+fn member_at_work(history: &History, incident: &Incident) -> Option<Braked> {
+    let other = members_at_work(history, incident).next()?;
+    Some(Braked::new(Hold::Cooldown, None, format!("{} of its group is being acted on", other.mcp_server)))
 }
 
 /// Evidence of an attempt that found the fleet lock taken.

@@ -362,7 +362,7 @@ impl<'a> Climber<'a> {
             .or_else(|| self.storm.hold(incident, rung).filter(|_| !(rung.only_looks() && only_to_look(incident, seen))))
             .or_else(|| gate.after_storm(incident, rung))
             .or_else(|| self.budgets.check(self.policy, &incident.mcp_server, rung))
-            .or_else(|| self.alone(rung))
+            .or_else(|| self.alone(incident, rung))
             .or_else(|| gate.permitted(Some(incident), Some(seen), rung, because.who(self.now)))
             .or_else(|| gate.last(incident));
         if let Some(braked) = braked {
@@ -399,10 +399,15 @@ impl<'a> Climber<'a> {
         Standing::new(Phase::Acting, rung.as_str())
     }
 
-    /// What touches every server waits for what this very plan begins elsewhere, and the other way round.
-    fn alone(&self, rung: Rung) -> Option<Braked> {
+    /// What touches every server, or every dead member of a group, waits for what this very plan begins elsewhere, and the
+    /// other way round.
+    fn alone(&self, incident: &Incident, rung: Rung) -> Option<Braked> {
         let begun = self.plan.steps.iter().filter_map(|step| if let Step::Act(action) = step { Some(action) } else { None });
-        let other = begun.into_iter().find(|action| rung.restores_fleet() || action.rung.restores_fleet())?;
+        let of_group = |action: &Action| {
+            let many = rung == Rung::RoleRuntimeRestart || action.rung == Rung::RoleRuntimeRestart;
+            many && action.group.is_some() && action.group == incident.group
+        };
+        let other = begun.into_iter().find(|a| rung.restores_fleet() || a.rung.restores_fleet() || of_group(a))?;
         Some(Braked::new(Hold::Cooldown, None, format!("{} at {} is begun at this moment", other.rung, other.mcp_server)))
     }
 

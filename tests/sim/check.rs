@@ -179,7 +179,8 @@ impl Check {
     }
 
     pub fn metrics_lost(&mut self) {
-        self.heard.metrics_failed = true;
+        // A look of rung 0 that fails right after a good read takes nothing away from that.
+        self.heard.metrics_failed |= self.heard.metrics.is_none_or(|(_, got)| mono() > got + 100);
     }
 
     /// What was true of a server when Hangar answered for it.
@@ -300,7 +301,10 @@ impl Check {
             Body::HoldOrdered { mcp_server, cause, .. } => {
                 let earned = match cause {
                     // Nobody tells a medic that another one had its Hangar restarted.
-                    HoldCause::TookHangarDown => !hangar.downs.is_empty() || hangar.restarted_by_others,
+                    HoldCause::TookHangarDown => {
+                        let unasked = |at: &i64| !self.in_charge_at(*at);
+                        !hangar.downs.is_empty() || hangar.restarted_by_others || hangar.ordered_downs.iter().any(unasked)
+                    }
                     HoldCause::Person => self.people.asked_hold.contains(mcp_server),
                     HoldCause::UserRequest | HoldCause::Manual | HoldCause::Shutdown | HoldCause::DetectionBlock | HoldCause::Other => {
                         hangar.servers.get(mcp_server).is_none_or(|s| s.ever_stopped)
@@ -365,7 +369,8 @@ impl Check {
             if !served || !lately {
                 self.broken(format!("{attempt}: recovered, and the server does not work"));
             }
-            let started = done.sent.keys().any(|(id, what)| *what == "start" && *id == done.server);
+            // Where we stopped it, somebody else's start may have been faster.
+            let started = done.sent.keys().any(|(id, what)| *id == done.server && (*what == "start" || done.half));
             if !started && !done.action.only_looks() && !done.action.restores_fleet() {
                 self.broken(format!("{attempt}: recovered by a start that was never sent"));
             }
@@ -415,7 +420,7 @@ impl Check {
             let undeterminable = reason == Some(Reason::Unknown) && (!tells_reasons || lost);
             let held = self.orders.get(id).is_some_and(|cause| !tended || !matches!(cause, HoldCause::Person | HoldCause::TookHangarDown));
             // What is stuck besides needs more than the start that can be approved.
-            let stuck = hangar.servers.get(id).is_some_and(|s| s.stuck);
+            let stuck = hangar.servers.get(id).is_some_and(|s| s.stuck || s.state == State::Ready);
             let blocked = reason == Some(Reason::CapabilityBlocked) && (!tended || stuck);
             held || blocked || undeterminable || self.only_watched(id)
         };
@@ -423,7 +428,7 @@ impl Check {
         for (id, server) in &hangar.servers {
             let open = self.case(id).is_some();
             // Cold without an incident is idle, or was stopped.
-            let owed = server.owed && !self.told_of_loss();
+            let owed = server.owed && !self.told_of_loss() && hangar.ordered_downs.last().is_some_and(|at| self.in_charge_at(*at));
             let rests = server.state == State::Cold && !open && !owed && server.taken_out.is_none();
             if !decided_by_person(id) && !rests && (open || !server.serves) {
                 left.push(id.clone());

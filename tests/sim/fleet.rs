@@ -109,7 +109,10 @@ impl SharedFleet {
             }
         }
         let mut fleet = self.get();
-        fleet.busy_until = fleet.busy_until.max(back);
+        // What comes so late nobody waits for any more.
+        if late == 0 {
+            fleet.busy_until = fleet.busy_until.max(back);
+        }
         back
     }
 }

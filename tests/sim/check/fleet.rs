@@ -98,6 +98,11 @@ impl Check {
         })
     }
 
+    /// A restart of ours was under way then.
+    pub(super) fn in_charge_at(&self, at: i64) -> bool {
+        self.tries.values().any(|t| t.action.restores_fleet() && t.opened <= at && t.ended.is_none_or(|ended| ended >= at))
+    }
+
     /// The last restart of ours told a person that not everything came back.
     pub(super) fn told_of_loss(&self) -> bool {
         let last =
