@@ -371,7 +371,8 @@ impl Check {
             }
             // Where we stopped it, somebody else's start may have been faster.
             let started = done.sent.keys().any(|(id, what)| *id == done.server && (*what == "start" || done.half));
-            if !started && !done.action.only_looks() && !done.action.restores_fleet() {
+            let may_have_acted = done.receipt == Some(Receipt::Unknown);
+            if !started && !may_have_acted && !done.action.only_looks() && !done.action.restores_fleet() {
                 self.broken(format!("{attempt}: recovered by a start that was never sent"));
             }
         }
@@ -428,7 +429,7 @@ impl Check {
         for (id, server) in &hangar.servers {
             let open = self.case(id).is_some();
             // Cold without an incident is idle, or was stopped.
-            let owed = server.owed && !self.told_of_loss() && hangar.ordered_downs.last().is_some_and(|at| self.in_charge_at(*at));
+            let owed = server.owed && !self.told_of_loss() && hangar.ordered_downs.last().is_some_and(|at| self.brings_back_at(id, *at));
             let rests = server.state == State::Cold && !open && !owed && server.taken_out.is_none();
             if !decided_by_person(id) && !rests && (open || !server.serves) {
                 left.push(id.clone());

@@ -103,6 +103,14 @@ impl Check {
         self.tries.values().any(|t| t.action.restores_fleet() && t.opened <= at && t.ended.is_none_or(|ended| ended >= at))
     }
 
+    /// It had to bring this server back.
+    pub(super) fn brings_back_at(&self, id: &str, at: i64) -> bool {
+        self.tries.values().any(|t| {
+            let saved = t.saved.as_ref().is_some_and(|saved| saved.ready.contains(id) || saved.dead.contains(id));
+            saved && t.action.restores_fleet() && t.opened <= at && t.ended.is_none_or(|ended| ended >= at)
+        })
+    }
+
     /// The last restart of ours told a person that not everything came back.
     pub(super) fn told_of_loss(&self) -> bool {
         let last =

@@ -59,7 +59,9 @@ impl Hangar {
     }
 
     fn groups(&self) -> Value {
-        let mut groups: BTreeMap<&String, Vec<Value>> = BTreeMap::new();
+        // One whose last member was taken out is there all the same.
+        let mut groups: BTreeMap<&String, Vec<Value>> =
+            self.servers.values().filter_map(|s| Some((s.taken_out.as_ref()?, Vec::new()))).collect();
         for (id, s) in &self.servers {
             if let Some(group) = &s.group {
                 let member = json!({"id": id, "state": s.state.as_str(), "in_rotation": s.in_rotation, "weight": 1, "priority": 1});

@@ -14,22 +14,14 @@ use super::{Blow, Plan, minutes};
 impl Plan {
     /// Everything is off by default: here it is not.
     pub(super) fn broad(&mut self, rng: &mut Rng, long: i64) {
-        self.broad = true;
         let mut restarts: BTreeSet<Rung> =
             [Rung::RollingMcpRestart, Rung::FullMcpRestart, Rung::HostRestart].into_iter().filter(|_| rng.chance(50)).collect();
         if restarts.is_empty() {
             restarts.insert(Rung::FullMcpRestart);
         }
         self.policy.platform.upstreams = self.servers.iter().map(|(id, ..)| id.clone()).filter(|_| rng.chance(40)).collect();
-        self.policy.platform.restarts = restarts;
         self.policy.platform.restart_within = SignedDuration::from_secs(rng.between(120, 600));
-        let of_all = |action| RungLimits { action, attempts_max: NonZeroU8::MIN, pause: SignedDuration::from_secs(5) };
-        let more = [Rung::RoleRuntimeRestart, Rung::ConnectorRestart, Rung::RollingMcpRestart, Rung::FullMcpRestart, Rung::HostRestart];
-        self.policy.rungs.extend(more.into_iter().map(of_all));
-        let roles = Matrix::default();
-        let own = (OWN_ROLE.to_owned(), Rung::ALL.iter().copied().collect());
-        let others = roles.roles().filter(|(role, _)| *role != OWN_ROLE).map(|(role, may)| (role.to_owned(), may.clone()));
-        self.policy.matrix = Matrix::new(others.chain([own]).collect::<Vec<_>>());
+        self.allow(restarts);
         // A broad budget of an hour would leave one restart in a world.
         if rng.chance(50) {
             let window = SignedDuration::from_mins(rng.between(5, 30));
@@ -62,6 +54,19 @@ impl Plan {
             let at = rng.between(0, long);
             self.blow(at, Blow::Mood(*rng.pick(&moods), rng.chance(40)));
         }
+    }
+
+    /// All rungs are enabled, the medic is permitted them, and these restarts have an executor.
+    pub fn allow(&mut self, restarts: BTreeSet<Rung>) {
+        self.broad = true;
+        self.policy.platform.restarts = restarts;
+        let of_all = |action| RungLimits { action, attempts_max: NonZeroU8::MIN, pause: SignedDuration::from_secs(5) };
+        let more = [Rung::RoleRuntimeRestart, Rung::ConnectorRestart, Rung::RollingMcpRestart, Rung::FullMcpRestart, Rung::HostRestart];
+        self.policy.rungs.extend(more.into_iter().map(of_all));
+        let roles = Matrix::default();
+        let own = (OWN_ROLE.to_owned(), Rung::ALL.iter().copied().collect());
+        let others = roles.roles().filter(|(role, _)| *role != OWN_ROLE).map(|(role, may)| (role.to_owned(), may.clone()));
+        self.policy.matrix = Matrix::new(others.chain([own]).collect::<Vec<_>>());
     }
 
     /// A second replica with the same servers and a fate of its own. What dies at both by one cause has both medics want a restart.
