@@ -11,6 +11,8 @@ use super::{MINUTE, id, well, world};
 fn restarting(n: usize, more: Vec<(i64, Blow)>) -> Plan {
     let mut blows = vec![(MINUTE, Blow::Upstream(id(1), Upstream::NeedsHangar)), (MINUTE + 1, Blow::Kill(id(1), Reason::GivenUp, 4))];
     blows.extend(more);
+    // Until then nothing else mends it.
+    blows.push((20 * MINUTE, Blow::Noise));
     blows.sort_by_key(|(at, _)| *at);
     let mut plan = world(n, blows);
     plan.allow([Rung::FullMcpRestart].into());
