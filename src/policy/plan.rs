@@ -1,5 +1,7 @@
 //! The planner: from what is seen and what was done to what is written down, read and done next.
 
+mod open;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
@@ -8,7 +10,7 @@ use super::approval::{self, Approvable, Approval};
 use super::brake::{Braked, Budgets, Storm};
 use super::decide::{Decision, decide, next_slow_retry, only_to_look, slow_retry_rung};
 use super::gate::{Gate, OURSELVES};
-use super::history::{Attempt, History, Incident, attempt_id};
+use super::history::{History, Incident, attempt_id};
 use super::hold::Hold;
 use super::keep;
 use super::ladder::Rung;
@@ -426,69 +428,6 @@ impl<'a> Climber<'a> {
             standing.why = format!("{}; slow retry: {}", standing.why, retry.why);
         }
         standing
-    }
-
-    fn stand_by_attempt(&mut self, incident: &Incident, attempt: &Attempt, server: &ServerReading, seen: &Seen) -> Standing {
-        if self.snapshot.running.contains(&attempt.attempt_id) {
-            return Standing::new(Phase::Acting, attempt.action.as_str());
-        }
-        let second = super::halves::second(self.policy, self.snapshot, self.history, incident, attempt, server, seen, self.now);
-        if matches!(second, super::halves::Second::Due(_))
-            && let Some(braked) = self.second_held(incident, attempt)
-        {
-            return Standing::held(braked);
-        }
-        match second {
-            // What puts back reads for itself, and where a definition is out there is nothing to confirm.
-            super::halves::Second::Due(why) if attempt.action.puts_back() || self.confirmed(server) => {
-                let action = Action {
-                    attempt_id: attempt.attempt_id.clone(),
-                    incident_id: incident.incident_id.clone(),
-                    mcp_server: incident.mcp_server.clone(),
-                    rung: attempt.action,
-                    part: Part::Second,
-                    group: incident.group.clone(),
-                    why: why.to_owned(),
-                    slow_retry: attempt.slow_retry,
-                    process_start: attempt.process_start,
-                    asked_by: None,
-                };
-                self.plan.steps.push(Step::Act(action));
-                return Standing::new(Phase::Acting, attempt.action.as_str());
-            }
-            super::halves::Second::Due(why) => {
-                self.confirm(incident, server);
-                return Standing::new(Phase::Acting, why);
-            }
-            super::halves::Second::ReadAgain(why) => {
-                self.read_again(incident, server);
-                return Standing::new(Phase::Acting, why);
-            }
-            super::halves::Second::Wait(until) => {
-                self.wake(until);
-                return Standing::new(Phase::Settling, attempt.action.as_str());
-            }
-            super::halves::Second::None | super::halves::Second::NotNeeded(_) | super::halves::Second::Over(..) => {}
-        }
-        let verified = super::verify::verify(self.policy, self.snapshot, self.history, incident, attempt, server, seen, self.now);
-        match verified {
-            super::verify::Verified::Pending(until) => self.wake(until),
-            super::verify::Verified::ReadAgain => self.read_again(incident, server),
-            super::verify::Verified::ReadMetrics => self.read(Read::Metrics),
-            super::verify::Verified::Settled(..) => {}
-        }
-        Standing::new(Phase::Settling, format!("{}: its proof is awaited", attempt.action))
-    }
-
-    /// What stops even the second half of an action that has begun. Its intent is durable and its budget booked.
-    fn second_held(&self, incident: &Incident, attempt: &Attempt) -> Option<Braked> {
-        let gate = Gate { policy: self.policy, snapshot: self.snapshot, history: self.history, now: self.now };
-        let observing = self.policy.mode_of(&incident.mcp_server) == Mode::Observe;
-        let would = || Braked::new(Hold::ObserveOnly, None, format!("would finish {}", attempt.action));
-        // What we stopped is started again whatever is paused meanwhile: leaving it down would be our own harm.
-        let undoes = attempt.action == Rung::WorkerRestart || attempt.action.saves_first();
-        let hands_off = || gate.hands_off(incident).or_else(|| gate.maintenance(incident)).filter(|_| !undoes);
-        gate.draining().or_else(hands_off).or_else(|| observing.then(would)).or_else(|| gate.blind()).or_else(|| gate.last(incident))
     }
 
     /// Both reads are young enough to act on.

@@ -101,6 +101,7 @@ pub struct GroupReading {
 }
 
 /// One server that is not plainly healthy, or that an open incident or a hold order names.
+#[allow(clippy::struct_excessive_bools, reason = "independent facts of a server")]
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ServerReading {
     /// The state gauge of the last good metrics read; `None` = no series.

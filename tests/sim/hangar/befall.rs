@@ -1,5 +1,7 @@
 //! What users, people and the world do to the modelled Hangar and its servers.
 
+use std::collections::BTreeMap;
+
 use hangar_medic::observe::events::What;
 use hangar_medic::policy::{Reason, State, StopReason};
 use serde_json::json;
@@ -189,6 +191,36 @@ impl Hangar {
         server.drift += 1;
         if self.up && server.blocked && server.state == State::Dead {
             self.begin_start(id);
+        }
+    }
+
+    /// A group with nothing to select has its evicted members started.
+    pub(super) fn recover_groups(&mut self) {
+        if self.version < (2, 23, 0) || !self.up {
+            return self.group_due.clear();
+        }
+        let mut groups: BTreeMap<String, (usize, Vec<String>)> = BTreeMap::new();
+        for (id, server) in &self.servers {
+            if let Some(group) = &server.group {
+                let entry = groups.entry(group.clone()).or_default();
+                entry.0 += usize::from(server.in_rotation);
+                if server.evicted && server.state == State::Dead && !server.blocked {
+                    entry.1.push(id.clone());
+                }
+            }
+        }
+        for (group, (selectable, evicted)) in groups {
+            if selectable > 0 || evicted.is_empty() {
+                self.group_due.remove(&group);
+                continue;
+            }
+            let (due, wait) = *self.group_due.entry(group.clone()).or_insert((self.now + 30_000, 30_000));
+            if due <= self.now {
+                self.group_due.insert(group, (self.now + wait * 2, (wait * 2).min(600_000)));
+                for id in evicted {
+                    self.begin_start(&id);
+                }
+            }
         }
     }
 }
