@@ -382,6 +382,7 @@ impl Engine {
 
     fn act(&mut self, action: Action) {
         self.running.insert(action.attempt_id.clone());
+        self.tell_what_is_left_alone();
         let executor = Arc::clone(&self.parts.executor);
         let job = Job {
             attempt_id: action.attempt_id.clone(),
@@ -648,6 +649,7 @@ impl Engine {
                     tell(record, &self.history, &self.parts.metrics);
                     self.history.apply(record);
                 }
+                self.tell_what_is_left_alone();
                 true
             }
             Err(error) => {
