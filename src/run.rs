@@ -69,7 +69,7 @@ pub async fn run(mut config: Config, origin: Origin) -> anyhow::Result<()> {
     let told = terminated().context("signals cannot be heard")?;
     tokio::pin!(told);
     let opened = tokio::select! {
-        opened = store::open(&config, &shared) => opened,
+        opened = store::open(&config, &shared, &metrics) => opened,
         () = &mut told => return Ok(()),
     };
     let Opened { store, fleet, place, counts, records } = opened?;
