@@ -3,6 +3,7 @@
 mod access;
 mod asked;
 mod blocked;
+mod clock;
 mod crowd;
 mod reload;
 mod store;

@@ -41,6 +41,8 @@ pub struct Hangar {
     supervised: Option<Supervised>,
     upstream: Option<Running>,
     lent: Option<PathBuf>,
+    /// More of its environment.
+    pub env: Vec<(String, String)>,
     pub port: u16,
     pub key: Option<String>,
 }
@@ -58,6 +60,7 @@ impl Hangar {
             supervised: None,
             upstream: None,
             lent: None,
+            env: Vec::new(),
             port: free_port(),
             key: None,
         }
@@ -204,6 +207,7 @@ impl Hangar {
                     .args(["--port", &self.port.to_string()])
                     .env("PYTHONUNBUFFERED", "1")
                     .envs(self.lent.iter().map(|lent| ("PYTHONPATH", lent)))
+                    .envs(self.env.iter().map(|(k, v)| (k, v)))
                     .current_dir(&self.dir),
                 &self.dir.join("hangar.console.log"),
             );
@@ -244,6 +248,11 @@ impl Hangar {
     /// SIGTERM, and waits for its end; how it ended, if it did by itself.
     pub fn stop(&mut self) -> Option<std::process::ExitStatus> {
         self.process.take()?.terminate(Duration::from_secs(20))
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.process.as_ref().unwrap().pid()
     }
 
     /// SIGKILL.
