@@ -4,6 +4,7 @@ mod access;
 mod asked;
 mod blocked;
 mod clock;
+mod confined;
 mod crowd;
 mod reload;
 mod store;
