@@ -104,6 +104,12 @@ impl Hangar {
         self
     }
 
+    /// Limits its callers as it does when nobody says: 10 commands a second for all of them, 20 at once.
+    pub fn with_its_own_rate_limit(mut self) -> Self {
+        self.config.remove("rate_limit");
+        self
+    }
+
     /// Checks the health of every server this often, in seconds.
     pub fn check_health_every(&mut self, seconds: u32) {
         for entry in self.config["mcp_servers"].as_object_mut().unwrap().values_mut() {
