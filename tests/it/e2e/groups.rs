@@ -7,6 +7,7 @@ use std::time::Instant;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
+use crate::playbook::api::{OPERATOR, principals};
 use crate::support::world::{Unwatched, World};
 use crate::support::{V2_34, http, rest};
 
@@ -94,7 +95,8 @@ fn of_twenty_servers_that_die_at_once_one_canary_goes_first() {
 fn of_a_group_only_the_dead_members_are_touched() {
     let w = Unwatched::start(V2_34, |h| h.group("grp", &["m1", "m2", "m3"]));
     w.hangar.bring_up(&["m1", "m2", "m3"]);
-    let w = w.watch(&json!({}));
+    let tokens = principals(&w.dir().join("tokens"));
+    let w = w.watch(&json!({"web": {"principals": tokens}}));
     w.hangar.kill_child("m1");
     w.hangar.kill_child("m2");
     for member in ["m1", "m2"] {
@@ -107,4 +109,16 @@ fn of_a_group_only_the_dead_members_are_touched() {
     assert_eq!(w.medic.incidents(Some("m3")).len(), 0);
     let group = w.hangar.get("/api/groups/grp").json();
     assert_eq!(group["healthy_count"], 3, "{group}");
+
+    // A person at work on the group pauses it; to hold it would hold nothing, and is refused.
+    let held = w.medic.post_as(OPERATOR, "/api/v1/servers/grp/hold", &json!({"reason": "r"}));
+    assert_eq!((held.status, held.code().as_str()), (409, "is_a_group"), "{held:?}");
+    assert_eq!(w.medic.post_as(OPERATOR, "/api/v1/pause", &json!({"mcp_server": "grp", "duration": "1h", "reason": "r"})).status, 200);
+    let mark = w.proxy.mark();
+    w.hangar.kill_child("m3");
+    w.wait_held("m3", "paused", 30);
+    rest(1.0);
+    w.nothing_sent_since(mark);
+    assert_eq!(w.medic.post_as(OPERATOR, "/api/v1/resume", &json!({"mcp_server": "grp", "reason": "done"})).status, 200);
+    w.wait_closed("m3", "recovered", 30);
 }
