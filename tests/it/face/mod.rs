@@ -2,6 +2,7 @@
 
 mod alerts;
 mod dashboards;
+mod deny;
 mod deploy;
 mod docs;
 mod live;
