@@ -25,6 +25,7 @@ mount --bind "$dir/data" "$dir/data" && mount --bind "$binary" "$dir/medic" || e
 for mount in $(findmnt -rno TARGET); do
   case $mount in "$dir/data"|/proc*|/sys*|/dev*) ;; *) mount -o remount,ro,bind "$mount" 2>/dev/null ;; esac
 done
+[ -z "$WRITE_PROTECTED" ] || mount -o remount,ro,bind "$dir/data" || exit 93
 for place in "$dir" /tmp "$HOME" /; do
   if ( : >"$place/.may-write" ) 2>/dev/null; then exit 92; fi
 done
@@ -32,7 +33,7 @@ if [ -n "$MAPPED" ]; then exec unshare --user --map-user="$uid" "$dir/medic" "$@
 exec setpriv --reuid="$uid" --regid="$uid" --clear-groups --bounding-set=-all --no-new-privs "$dir/medic" "$@"
 "#;
 
-fn confined(dir: &Path) -> Command {
+fn confined(dir: &Path, write_protected: bool) -> Command {
     let root = fs::metadata("/proc/self").unwrap().uid() == 0;
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private"]);
@@ -44,7 +45,7 @@ fn confined(dir: &Path) -> Command {
         // Our own user, and another one to itself.
         command.args(["--user", "--map-root-user"]);
     }
-    command.env("MAPPED", if root { "" } else { "yes" });
+    command.env("MAPPED", if root { "" } else { "yes" }).env("WRITE_PROTECTED", if write_protected { "yes" } else { "" });
     command.args(["sh", "-c", CONFINE, "sh"]).arg(dir).arg(NOBODY.to_string()).arg(BINARY);
     command.current_dir("/").env_remove("TMPDIR");
     command
@@ -65,11 +66,14 @@ fn as_any_user_with_a_read_only_root_it_is_healthy_and_records_and_its_files_are
     merge(&mut config, &json!({"hangar": hangar, "storage": {"path": dir.join("data")}, "web": {"principals": tokens}}));
     fs::write(dir.join("hangar-medic.yaml"), config.to_string()).unwrap();
     let port = free_port();
-    let mut command = confined(dir);
-    command.args(["run", "--config.file"]).arg(dir.join("hangar-medic.yaml"));
-    command.args(["--web.listen-address", &format!("127.0.0.1:{port}")]);
     let log = dir.join("medic.log");
-    let mut process = Running::start(&mut command, &log);
+    let start = |write_protected| {
+        let mut command = confined(dir, write_protected);
+        command.args(["run", "--config.file"]).arg(dir.join("hangar-medic.yaml"));
+        command.args(["--web.listen-address", &format!("127.0.0.1:{port}")]);
+        Running::start(&mut command, &log)
+    };
+    let mut process = start(false);
     let up = poll(Duration::from_secs(30), || (process.exited().is_some() || http::get(port, "/api/v1/status", None).ok()).then_some(()));
     let said = || tail(&log, 20);
     assert!(up.is_some() && process.exited().is_none(), "{:?} {}", process.exited(), said());
@@ -91,6 +95,15 @@ fn as_any_user_with_a_read_only_root_it_is_healthy_and_records_and_its_files_are
         .collect();
     assert!(["medic.db", "medic.head", "medic.lock"].iter().all(|f| modes.contains_key(*f)), "{modes:?}");
     assert!(modes.values().all(|mode| *mode == 0o600), "{modes:?}");
+    // The same with its storage write-protected as well: no start, a clear word, and nothing is touched.
+    let bytes = |file: &str| fs::read(dir.join("data").join(file)).unwrap();
+    let before = ["medic.db", "medic.head"].map(bytes);
+    let mut process = start(true);
+    let ended = poll(Duration::from_secs(30), || process.exited());
+    assert_eq!(ended.and_then(|s| s.code()), Some(1), "{}", said());
+    let data = dir.join("data").display().to_string();
+    assert!(said().contains(&format!("cannot write the attempt log {data}")) && said().contains("Read-only file system"), "{}", said());
+    assert_eq!(["medic.db", "medic.head"].map(bytes), before);
     let verified = Command::new(BINARY).args(["attempts", "verify", "--storage.path"]).arg(dir.join("data")).output().unwrap();
     assert!(String::from_utf8_lossy(&verified.stdout).starts_with("test: whole, 1 records"), "{verified:?}");
 }

@@ -12,7 +12,7 @@ use crate::playbook::{command, finish};
 use crate::support::medic::BINARY;
 use crate::support::process::Running;
 use crate::support::world::Unwatched;
-use crate::support::{Medic, V2_34, http, poll, rest};
+use crate::support::{Medic, Postgres, V2_34, http, poll, rest};
 
 /// How a daemon on this store ends, and what it says; `None` while it runs.
 fn begins(w: &World) -> Option<(i32, String)> {
@@ -196,4 +196,24 @@ fn a_store_that_is_damaged_while_in_use_holds_everything_and_is_kept_aside_by_a_
     assert_eq!(http::sample(&w.medic.metrics(), "hangar_medic_attempt_log_writable"), Some(0.0));
     w.medic.restart();
     kept_and_named(&w.medic, 1);
+}
+
+#[test]
+fn a_damaged_store_on_a_server_is_named_and_left_as_it_is_and_nothing_acts() {
+    let postgres = Postgres::start();
+    let mut w = World::start(false, &json!({"storage": {"postgres": {"url": postgres.url("fleet")}}}));
+    assert_eq!(w.medic.post_as(OPERATOR, "/api/v1/servers/api/hold", &json!({"reason": "r"})).status, 200);
+    assert!(w.medic.sigterm().is_some());
+    postgres.execute("fleet", "ALTER TABLE hangar_medic.records RENAME TO lost");
+    w.medic.start_again();
+    let named = poll(Duration::from_secs(20), || {
+        let ready = http::get(w.medic.port(), "/-/ready", None).body;
+        (ready.contains("nothing acts") && ready.contains("postgres://127.0.0.1") && ready.contains("its tables are gone")).then_some(())
+    });
+    assert!(named.is_some(), "{}\n{}", http::get(w.medic.port(), "/-/ready", None).body, w.medic.log());
+    assert_eq!(http::get(w.medic.port(), "/api/v1/status", None).status, 503);
+    // What a person put back is found, and the hold still stands.
+    postgres.execute("fleet", "ALTER TABLE hangar_medic.lost RENAME TO records");
+    let stands = poll(Duration::from_secs(30), || w.medic.hold_orders().contains_key("api").then_some(()));
+    assert!(stands.is_some(), "{}", w.medic.log());
 }
