@@ -120,6 +120,8 @@ pub struct Engine {
     /// It was read at least once.
     history_known: bool,
     history_trouble: Option<String>,
+    /// The attempt log is damaged, and how.
+    log_damage: Option<String>,
     /// When it was last read again.
     history_tried: Option<Instant>,
     /// Servers whose incidents wait for the attempt log.
@@ -186,6 +188,7 @@ impl Engine {
             history_outdated: !history_known,
             history_known,
             history_trouble: None,
+            log_damage: None,
             history_tried: None,
             unwritten: BTreeSet::new(),
             draining: false,
@@ -655,6 +658,7 @@ impl Engine {
             Err(error) => {
                 self.parts.metrics.attempt_log_failed();
                 (self.history_outdated, self.history_trouble) = (true, None);
+                self.log_damage = damage_of(&error);
                 if !std::mem::replace(&mut self.log_unwritable, true) {
                     tracing::error!(error = chain(&error), "the attempt log cannot be written: nothing acts until it can");
                 }
@@ -698,11 +702,12 @@ impl Engine {
         self.tell_canary(plan);
         let owners = &self.parts.policy.owners;
         self.parts.metrics.set_owners(self.board.known_ids().filter_map(|id| Some((id, owners.of(id)?))));
-        let live = Live::new(plan, snapshot, &self.history, &self.board, self.disagreements.shown()).unwritable(
+        let mut live = Live::new(plan, snapshot, &self.history, &self.board, self.disagreements.shown()).unwritable(
             self.log_unwritable,
             &self.unwritten,
             &self.history,
         );
+        live.log_damage.clone_from(&self.log_damage);
         live.measure(&self.parts.metrics, &self.history);
         self.parts.live.set(live);
     }
@@ -731,6 +736,10 @@ impl Engine {
         }
         self.told_standing.retain(|server, _| self.history.open.contains_key(server));
     }
+}
+
+fn damage_of(error: &LogError) -> Option<String> {
+    error.is_damage().then(|| format!("{error}; start the daemon anew"))
 }
 
 fn opened(action: &Action) -> Body {

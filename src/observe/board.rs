@@ -302,6 +302,12 @@ impl Board {
         self.servers.get(id)?.group.as_ref()
     }
 
+    /// Whether Hangar has a group of this name, as last read.
+    #[must_use]
+    pub fn is_group(&self, id: &str) -> bool {
+        self.servers.values().any(|entry| entry.group.as_ref().is_some_and(|group| group.group == id))
+    }
+
     /// A server's place in its group, where Hangar told it.
     #[must_use]
     pub fn member(&self, id: &str) -> Option<&Membership> {

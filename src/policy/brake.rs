@@ -100,11 +100,12 @@ impl Storm {
         if !open.iter().any(|i| i.open_attempt().is_some() || able(i)) {
             return Self::default();
         }
-        open.sort_by_key(|i| (i.open_attempt().is_none(), i.attempts.is_empty(), i.opened_at, i.mcp_server.clone()));
-        let recovered = history.opened.iter().filter(|o| o.recovered && members.contains(&o.incident_id)).count();
-        // One that was exhausted without a try of ours (it died again on the last rung) proves nothing.
+        // Whoever was acted on keeps the canary's place; looking takes it from nobody.
         let tried = |i: &Incident| i.attempts.iter().any(|a| !a.action.only_looks() && a.spends_rung());
-        // Nor does one that a person must decide on by now: it would never be proved.
+        open.sort_by_key(|i| (!tried(i), i.open_attempt().is_none(), i.attempts.is_empty(), i.opened_at, i.mcp_server.clone()));
+        let recovered = history.opened.iter().filter(|o| o.recovered && members.contains(&o.incident_id)).count();
+        // One that was exhausted without a try of ours (it died again on the last rung) proves nothing. Nor does one that a
+        // person must decide on by now: it would never be proved.
         let out = |i: &Incident| i.reason == Reason::CapabilityBlocked || history.orders.contains_key(&i.mcp_server);
         let canary_failed = recovered == 0 && open.iter().any(|i| i.exhausted_at.is_some() && tried(i) && !out(i));
         // One canary; then as many at once as have been proved, so that the release doubles at most.

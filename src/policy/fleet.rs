@@ -169,6 +169,9 @@ pub fn before(policy: &Policy, history: &History, incident: &Incident, rung: Run
     if let Some(until) = lock_held_until(incident, rung).filter(|until| now < *until) {
         return Some(Braked::new(Hold::LeaseHeld, Some(until), "another replica holds the fleet lock"));
     }
+    if let Some(paused) = super::pause::elsewhere(history, rung, now) {
+        return Some(paused);
+    }
     if let Some(attempt) = history.open.values().find_map(Incident::open_attempt) {
         let why = format!("{} at {} is under way; {rung} touches every server and waits for it", attempt.action, attempt.mcp_server);
         return Some(Braked::new(Hold::Cooldown, None, why));

@@ -189,7 +189,7 @@ impl Gate<'_> {
     #[must_use]
     pub fn hands_off(&self, incident: &Incident) -> Option<Braked> {
         let id = &incident.mcp_server;
-        super::pause::paused(self.history, id, self.now).or_else(|| self.policy.opted_out(id))
+        super::pause::paused(self.history, id, incident.group.as_deref(), self.now).or_else(|| self.policy.opted_out(id))
     }
 
     /// A window in which others work on the server.

@@ -3,10 +3,10 @@
 pub mod automation;
 mod connector;
 mod hooks;
-mod kubernetes;
+pub mod kubernetes;
 mod refusals;
 mod reload;
 mod restart;
 mod runtime;
-mod systemd;
+pub mod systemd;
 mod verdicts;

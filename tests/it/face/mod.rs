@@ -3,6 +3,7 @@
 mod alerts;
 mod dashboards;
 mod demo;
+mod deny;
 mod deploy;
 mod docs;
 mod live;

@@ -41,6 +41,8 @@ pub struct Hangar {
     supervised: Option<Supervised>,
     upstream: Option<Running>,
     lent: Option<PathBuf>,
+    /// More of its environment.
+    pub env: Vec<(String, String)>,
     pub port: u16,
     pub key: Option<String>,
 }
@@ -58,6 +60,7 @@ impl Hangar {
             supervised: None,
             upstream: None,
             lent: None,
+            env: Vec::new(),
             port: free_port(),
             key: None,
         }
@@ -98,6 +101,12 @@ impl Hangar {
             json!({"backend": "postgresql",
                    "postgresql": {"host": "127.0.0.1", "port": port, "database": database, "user": "medic", "max_connections": 5}}),
         );
+        self
+    }
+
+    /// Limits its callers as it does when nobody says: 10 commands a second for all of them, 20 at once.
+    pub fn with_its_own_rate_limit(mut self) -> Self {
+        self.config.remove("rate_limit");
         self
     }
 
@@ -204,6 +213,7 @@ impl Hangar {
                     .args(["--port", &self.port.to_string()])
                     .env("PYTHONUNBUFFERED", "1")
                     .envs(self.lent.iter().map(|lent| ("PYTHONPATH", lent)))
+                    .envs(self.env.iter().map(|(k, v)| (k, v)))
                     .current_dir(&self.dir),
                 &self.dir.join("hangar.console.log"),
             );
@@ -244,6 +254,11 @@ impl Hangar {
     /// SIGTERM, and waits for its end; how it ended, if it did by itself.
     pub fn stop(&mut self) -> Option<std::process::ExitStatus> {
         self.process.take()?.terminate(Duration::from_secs(20))
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.process.as_ref().unwrap().pid()
     }
 
     /// SIGKILL.
