@@ -88,7 +88,7 @@ impl Gate<'_> {
         }
         let held = self.silences_unknown(rung).or_else(|| self.backoff(server, seen)).or_else(|| self.group_recovery(incident, server));
         let held = held.or_else(|| self.permission(incident));
-        held.or_else(|| fleet::before(self.policy, self.history, incident, rung, self.now))
+        held.or_else(|| fleet::before(self.policy, self.snapshot, self.history, incident, rung, self.now))
     }
 
     /// A key that may read and not start is tried again only now and then: somebody must grant it first.

@@ -24,6 +24,7 @@ mod reason;
 mod recommend;
 mod record;
 mod recovery_metrics;
+mod replicas;
 mod report;
 mod request;
 mod rule;
@@ -40,7 +41,7 @@ pub use approval::{Approvable, Approval, ApprovalAsk, ApprovalEnd, ApprovalEvent
 pub use assess::{Ask, assess, own_log};
 pub use attempt::{AHEAD_MAX, AttemptFault, AttemptRecord, parse_attempt};
 pub use break_glass::{GRANT_MAX, GRANTS_MAX, GlassEvent, GlassRefusal, Grant, GrantAsk, GrantVerdict, grant};
-pub use fleet::{Fleet, LEASE_HELD_UNTIL, Membership, Saved, to_save};
+pub use fleet::{BRING_BACK_MAX, Fleet, LEASE_HELD_UNTIL, Membership, Saved, to_save};
 pub use hex::hex;
 pub(crate) use history::STORM_WINDOW_MAX;
 pub use history::{Acted, Attempt, History, HoldOrder, Incident, OpenedAt, attempt_id, incident_id, server_of, valid_server_id};
@@ -56,6 +57,7 @@ pub use reason::{Provenance, Reason, Source};
 pub use recommend::{Place, Recommendation, Stride, Tried, recommend};
 pub use record::{Body, Closed, HoldCause, Outcome, Receipt, Record};
 pub use recovery_metrics::{RecoveryFold, RecoveryMetrics};
+pub use replicas::{OrderedRestart, Others, waits_for_lock};
 pub use report::{BreakGlass, Escalation, Refusal, RefusalCode, Report};
 pub use request::{REQUEST_WAITS_MAX, REQUESTS_MAX, Request, RequestAsk, RequestEnd, RequestVerdict, judge};
 pub use rule::{Pattern, ServerRule};
@@ -65,5 +67,6 @@ pub use snapshot::{
     StopReason, Stops, Unasked,
 };
 pub use symptom::Symptom;
+pub(crate) use when::before;
 pub use words::UnknownWord;
 pub(crate) use words::words;

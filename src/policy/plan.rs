@@ -206,7 +206,7 @@ impl<'a> Climber<'a> {
             server.is_some_and(|server| gate.able(incident, &seen_closely(policy, &snapshot.hangar, incident, server, now)))
         };
         let storm = Storm::judge(policy, history, snapshot.known, &able);
-        let budgets = Budgets::count(policy, history, now);
+        let budgets = Budgets::count(policy, snapshot, history, now);
         Self { policy, snapshot, history, now, budgets, storm, asked: BTreeSet::new(), plan: Plan::default() }
     }
 

@@ -4,6 +4,7 @@ pub mod automation;
 mod connector;
 mod hooks;
 mod kubernetes;
+mod others;
 mod refusals;
 mod reload;
 mod restart;

@@ -121,7 +121,7 @@ impl World {
     }
 }
 
-fn acts(plan: &Plan) -> Vec<Rung> {
+pub fn acts(plan: &Plan) -> Vec<Rung> {
     plan.steps.iter().filter_map(|s| if let Step::Act(a) = s { Some(a.rung) } else { None }).collect()
 }
 

@@ -16,11 +16,11 @@ fn restarted(receipt_ago: Option<i64>) -> World {
     });
     w.record(40, serde_json::from_value(opened).unwrap());
     let ids = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect();
-    let saved = Saved { ready: ids(&["r1", "r2"]), dead: ids(&["api"]), left: ids(&["blocked"]), member: None };
+    let saved = Saved { ready: ids(&["r1", "r2"]), dead: ids(&["api"]), left: ids(&["blocked"]), ..Saved::default() };
     w.record(40, Body::AttemptSaved { attempt_id: id.clone(), saved });
     process(&mut w, ago(30));
     if let Some(seconds) = receipt_ago {
-        w.record(30, Body::AttemptHalfDone { attempt_id: id.clone() });
+        w.record(30, Body::AttemptHalfDone { attempt_id: id.clone(), evidence: [].into() });
         w.record(29, Body::AttemptSecond { attempt_id: id.clone(), process_start: Some(ago(30)) });
         let (detail, evidence) = (String::new(), [].into());
         w.record(seconds, Body::AttemptReceipt { attempt_id: id, receipt: Receipt::Accepted, outcome: None, detail, evidence });
