@@ -82,7 +82,7 @@ const LOG_FIRST: Duration = Duration::from_secs(5);
 enum Brought {
     Metrics(Result<MetricsReading, CallError>),
     Server { id: String, detail: Box<Result<ServerDetail, CallError>>, groups: Option<Vec<Group>> },
-    List(Result<ServerList, CallError>),
+    List(Result<ServerList, CallError>, Option<Vec<Group>>),
     Done { action: Action, done: Box<Done> },
     Lock(fleet::Looked),
 }
@@ -411,7 +411,12 @@ impl Engine {
             self.last_list = Some(now);
             self.read(&Read::Metrics);
             let client = Arc::clone(&self.parts.client);
-            self.tasks.spawn(async move { Brought::List(client.list().await) });
+            let groups_wanted = !self.board.groups_read();
+            self.tasks.spawn(async move {
+                let list = client.list().await;
+                let groups = if groups_wanted && list.is_ok() { client.groups().await.ok() } else { None };
+                Brought::List(list, groups)
+            });
         }
     }
 
@@ -468,8 +473,11 @@ impl Engine {
                     Err(error) => self.read_failed(&id, &error, now),
                 }
             }
-            Brought::List(result) => {
+            Brought::List(result, groups) => {
                 self.listing = false;
+                if let Some(groups) = groups {
+                    self.board.groups(now, &groups);
+                }
                 self.count(ReadKind::List, result.as_ref().err());
                 match result {
                     Ok(list) => {

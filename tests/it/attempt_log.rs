@@ -6,6 +6,7 @@ mod retention;
 mod server;
 mod start;
 mod tampering;
+mod tls;
 
 use std::path::Path;
 

@@ -2,6 +2,7 @@
 
 pub mod automation;
 mod connector;
+mod gate;
 mod hooks;
 mod kubernetes;
 mod others;
