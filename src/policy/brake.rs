@@ -10,7 +10,7 @@ use super::ladder::Rung;
 use super::limits::Policy;
 use super::reason::Reason;
 use super::snapshot::Snapshot;
-use super::when::after;
+use super::when::{after, before};
 
 /// Held by a brake, until then if that is known, and why in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -145,12 +145,11 @@ pub fn neighbour(policy: &Policy, history: &History, incident: &Incident, now: T
     if now >= until || !incident.attempts.is_empty() {
         return None;
     }
-    let earlier = |o: &&OpenedAt| {
-        o.incident_id != incident.incident_id
-            && (o.at, &o.mcp_server) < (incident.opened_at, &incident.mcp_server)
-            && incident.opened_at.duration_since(o.at) <= policy.neighbour_wait
-    };
-    let neighbour = history.opened.iter().rev().find(earlier)?;
+    let earlier =
+        |o: &&OpenedAt| o.incident_id != incident.incident_id && (o.at, &o.mcp_server) < (incident.opened_at, &incident.mcp_server);
+    let from = before(incident.opened_at, policy.neighbour_wait);
+    let first = history.opened.partition_point(|o| o.at < from);
+    let neighbour = history.opened.range(first..).take_while(|o| o.at <= incident.opened_at).find(earlier)?;
     let why = format!("{} died within {:#} of it: waiting to see whether more do", neighbour.mcp_server, policy.neighbour_wait);
     Some(Braked::new(Hold::Storm, Some(until), why))
 }

@@ -437,7 +437,9 @@ impl History {
             before.recovered = false;
         }
         let opened = OpenedAt { at: record.at, mcp_server: mcp_server.clone(), incident_id: incident_id.clone(), recovered: false };
-        self.opened.push_back(opened);
+        // The clock may have stepped back.
+        let place = self.opened.partition_point(|o| o.at <= record.at);
+        self.opened.insert(place, opened);
         self.closed.remove(mcp_server);
         if let Some(replaced) = self.open.insert(mcp_server.clone(), incident) {
             self.end_acted(&replaced, record.at);
