@@ -1,9 +1,15 @@
 //! `configuration_reload` at a real Hangar that does not look at its file by itself.
 
+use std::num::NonZeroU32;
 use std::os::unix::process::ExitStatusExt;
+use std::sync::Arc;
 
+use hangar_medic::execute::hangar::{Broad, Executor, Job};
+use hangar_medic::policy::{Outcome, Part, Receipt, Rung};
 use serde_json::{Value, json};
 
+use crate::hangar::client;
+use crate::hangar::stub::Stub;
 use crate::support::world::{Unwatched, World};
 use crate::support::{Medic, Proxy, V2_34, poll};
 
@@ -98,5 +104,37 @@ fn which_servers_there_were_before_and_after_is_told_by_the_medic_that_finishes_
         assert_eq!(evidence["servers_before"], json!(["api", "db", "up"]), "{failpoint}: {evidence}");
         assert_eq!(evidence["servers_after"], json!(["api", "db", "new", "up"]), "{failpoint}: {evidence}");
         assert_eq!(proxy.seen().iter().filter(|s| s.path == "/api/config/reload").count(), 1, "{failpoint}: reloaded once");
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_read_or_that_defines_nothing_is_never_reloaded() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("config.yaml");
+    for (text, why) in [
+        (None, "No such file"),
+        (Some("mcp_servers: {api: {env: {TOKEN: 's3cret}}"), "is not valid YAML"),
+        (Some(""), "defines no mcp_servers"),
+        (Some("mcp_servers: {}"), "defines no mcp_servers"),
+    ] {
+        if let Some(text) = text {
+            std::fs::write(&file, text).unwrap();
+        }
+        let stub = Stub::new(|r| panic!("{}", r.line));
+        let executor = Executor::new(Arc::new(client(&stub)), NonZeroU32::new(1000).unwrap());
+        let executor = executor.with_broad(Broad { config_file: Some(file.clone()), ..Broad::default() });
+        let job = Job {
+            attempt_id: "api.1.1".to_owned(),
+            incident_id: "api.1".to_owned(),
+            mcp_server: "api".to_owned(),
+            action: Rung::ConfigurationReload,
+            part: Part::First,
+            group: None,
+            saved: None,
+        };
+        let done = executor.run(&job).await;
+        assert_eq!((done.receipt, done.outcome, done.half), (Receipt::Refused, Some(Outcome::Cancelled), false));
+        assert!(done.detail.contains(why) && !done.detail.contains("s3cret"), "{}", done.detail);
+        assert_eq!(stub.lines(), [] as [&str; 0]);
     }
 }
