@@ -593,6 +593,11 @@ impl Engine {
         if done.not_found {
             self.board.not_found(&action.mcp_server);
         }
+        if action.rung == Rung::ClientReconnect && done.process_start.is_none() {
+            // It read the metrics afresh, and could not: what was read before it says nothing any more.
+            self.board.metrics_failed(clock::now());
+            self.read(&Read::Metrics);
+        }
         if action.rung.only_looks() {
             if let Some(reading) = done.reading {
                 self.board.rest(&action.mcp_server, reading);

@@ -41,7 +41,8 @@ impl Phase {
     pub const OPEN: &'static [Self] = &[Self::Watching, Self::Held, Self::Acting, Self::Settling, Self::Exhausted];
 }
 
-/// Which half of a rung: only `worker_restart` (stop, start) and `lease_recovery` (start, rebalance) have a second.
+/// Which half of a rung. `worker_restart` stops, then starts; `lease_recovery` starts a member, then rebalances its group, or
+/// waits out a lease, then starts; what takes something away puts it back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     First,
