@@ -44,11 +44,10 @@ enum Illness {
 
 /// Where there is something for the rung to do.
 fn illness(rung: Rung) -> Illness {
-    match rung {
-        Rung::LeaseRecovery => Illness::Member,
-        Rung::WorkerRestart => Illness::Idle,
-        _ => Illness::Dead,
+    if rung == Rung::LeaseRecovery {
+        return Illness::Member;
     }
+    if rung == Rung::WorkerRestart { Illness::Idle } else { Illness::Dead }
 }
 
 struct Sick {
@@ -184,13 +183,13 @@ fn held(rungs: &[Rung], hold: &str, over: &Value) {
 
 /// What it sends for `s0`.
 fn sends(rung: Rung) -> &'static str {
-    match rung {
-        Rung::ConfigurationReload => "POST /api/config/reload",
-        Rung::LeaseRecovery => "POST /api/mcp_servers/s0/start",
-        Rung::WorkerRestart => "POST /api/mcp_servers/s0/stop",
-        Rung::ConnectorRestart => "DELETE /api/mcp_servers/s0",
-        _ => "order s0",
-    }
+    let calls = [
+        (Rung::ConfigurationReload, "POST /api/config/reload"),
+        (Rung::LeaseRecovery, "POST /api/mcp_servers/s0/start"),
+        (Rung::WorkerRestart, "POST /api/mcp_servers/s0/stop"),
+        (Rung::ConnectorRestart, "DELETE /api/mcp_servers/s0"),
+    ];
+    calls.iter().find(|(of, _)| *of == rung).map_or("order s0", |(_, call)| call)
 }
 
 /// A start before it, which runs and fails: that unlocks a broad rung.
