@@ -9,6 +9,7 @@ use super::hold::Hold;
 use super::ladder::Rung;
 use super::limits::Policy;
 use super::reason::Reason;
+use super::snapshot::Snapshot;
 use super::when::{after, before};
 
 /// Held by a brake, until then if that is known, and why in words.
@@ -189,10 +190,17 @@ pub struct Budgets<'a> {
 }
 
 impl<'a> Budgets<'a> {
-    /// Counts the acting attempts of the windows and the attempts under way.
+    /// Counts the acting attempts of the windows and the attempts under way; of other medics those that restarted our Hangar.
     #[must_use]
-    pub fn count(policy: &Policy, history: &'a History, now: Timestamp) -> Self {
+    pub fn count(policy: &Policy, snapshot: &Snapshot, history: &'a History, now: Timestamp) -> Self {
         let mut budgets = Self::default();
+        for order in snapshot.others.of_us(policy, history.process_start) {
+            let at = order.over_at.unwrap_or(now);
+            if policy.budgets.rungs.iter().any(|r| r.action == order.action && now.duration_since(at) < r.window) {
+                let entry = budgets.by_rung.entry(order.action).or_insert((0, at));
+                *entry = (entry.0 + 1, entry.1.min(at));
+            }
+        }
         for acted in &history.acted {
             // A record from the future (a clock stepped back) counts: when in doubt, hold.
             let age = acted.age(now);

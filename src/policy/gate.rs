@@ -88,7 +88,7 @@ impl Gate<'_> {
         }
         let held = self.silences_unknown(rung).or_else(|| self.backoff(server, seen)).or_else(|| self.group_recovery(incident, server));
         let held = held.or_else(|| self.permission(incident));
-        held.or_else(|| fleet::before(self.policy, self.history, incident, rung, self.now))
+        held.or_else(|| fleet::before(self.policy, self.snapshot, self.history, incident, rung, self.now))
     }
 
     /// A key that may read and not start is tried again only now and then: somebody must grant it first.
@@ -161,7 +161,7 @@ impl Gate<'_> {
             return None;
         }
         let unlocked = || {
-            let before = fleet::before(self.policy, self.history, incident, rung, self.now);
+            let before = fleet::before(self.policy, self.snapshot, self.history, incident, rung, self.now);
             before.filter(|braked| braked.until.is_none() && braked.hold != Hold::Cooldown)
         };
         let permitted = self.permitted(Some(incident), Some(seen), rung, OURSELVES);

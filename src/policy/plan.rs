@@ -45,7 +45,8 @@ impl Phase {
     pub const OPEN: &'static [Self] = &[Self::Watching, Self::Held, Self::Acting, Self::Settling, Self::Exhausted];
 }
 
-/// Which half of a rung: only `worker_restart` (stop, start) and `lease_recovery` (start, rebalance) have a second.
+/// Which half of a rung. `worker_restart` stops, then starts; `lease_recovery` starts a member, then rebalances its group, or
+/// waits out a lease, then starts; what takes something away puts it back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     First,
@@ -207,7 +208,7 @@ struct Climber<'a> {
 impl<'a> Climber<'a> {
     fn new(policy: &'a Policy, snapshot: &'a Snapshot, history: &'a History, now: Timestamp) -> Self {
         let storm = Gate { policy, snapshot, history, now }.storm();
-        let budgets = Budgets::count(policy, history, now);
+        let budgets = Budgets::count(policy, snapshot, history, now);
         Self { policy, snapshot, history, now, budgets, storm, asked: BTreeSet::new(), plan: Plan::default() }
     }
 

@@ -114,6 +114,8 @@ fn own_words(attempt: &Attempt, outcome: Outcome) -> String {
         (Some(code), _) => format!("Hangar answered {code}"),
         (None, Outcome::Insufficient) if attempt.action.only_looks() => "looked: still not working".to_owned(),
         (None, Outcome::Cancelled) if attempt.action.only_looks() => "looked: found healthy".to_owned(),
+        (None, Outcome::Cancelled) => "our own check held it back: nothing was sent".to_owned(),
+        (None, Outcome::NotApplicable) => "there was nothing for it to do: nothing was sent".to_owned(),
         (None, Outcome::Denied) => "Hangar did not let us".to_owned(),
         (None, outcome) => format!("Hangar gave no usable answer ({outcome})"),
     }

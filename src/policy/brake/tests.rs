@@ -88,7 +88,7 @@ fn budget(times: &[(i64, Option<i64>, &str)], now: i64, expected: Option<i64>) {
     policy.budgets.starts_per_server = NonZeroU32::new(2).unwrap();
     policy.budgets.actions = NonZeroU32::new(3).unwrap();
     let history = acted(times);
-    let braked = Budgets::count(&policy, &history, at(now)).check(&policy, "a", Rung::SessionReconnect);
+    let braked = Budgets::count(&policy, &Snapshot::default(), &history, at(now)).check(&policy, "a", Rung::SessionReconnect);
     let until = braked.map(|b| {
         assert_eq!(b.hold, Hold::BudgetSpent);
         b.until.unwrap()
@@ -125,7 +125,7 @@ fn what_one_plan_books_counts_at_once() {
     policy.budgets.in_flight = NonZeroU32::new(2).unwrap();
     policy.budgets.actions = NonZeroU32::new(1).unwrap();
     let history = History::default();
-    let mut budgets = Budgets::count(&policy, &history, at(0));
+    let mut budgets = Budgets::count(&policy, &Snapshot::default(), &history, at(0));
     budgets.book("a", Rung::SessionReconnect, at(0));
     assert_eq!(budgets.check(&policy, "b", Rung::CapabilityRefresh), None);
     assert_eq!(budgets.check(&policy, "b", Rung::SessionReconnect).unwrap().until, Some(at(600)));

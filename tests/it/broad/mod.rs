@@ -2,8 +2,10 @@
 
 pub mod automation;
 mod connector;
+mod gate;
 mod hooks;
 pub mod kubernetes;
+mod others;
 mod refusals;
 mod reload;
 mod restart;

@@ -110,6 +110,14 @@ impl Hangar {
         self
     }
 
+    /// Holds the management lease for so many seconds at a time.
+    pub fn with_lease(mut self, seconds: u32) -> Self {
+        let coordination = json!({"lease_ttl_s": seconds, "renew_interval_s": 1, "renew_deadline_s": seconds / 2});
+        self.config.insert("coordination".into(), coordination);
+        self.check_health_every(60);
+        self
+    }
+
     /// Checks the health of every server this often, in seconds.
     pub fn check_health_every(&mut self, seconds: u32) {
         for entry in self.config["mcp_servers"].as_object_mut().unwrap().values_mut() {
@@ -259,6 +267,15 @@ impl Hangar {
     /// Its process.
     pub fn pid(&self) -> u32 {
         self.process.as_ref().unwrap().pid()
+    }
+
+    /// SIGKILL to the process that its supervisor started, which does not start another one.
+    pub fn end_supervised(&mut self) {
+        let service = self.dir.join("service");
+        let pid = std::fs::read_to_string(service.join("supervise/pid")).unwrap();
+        let out = Command::new("sv").arg("once").arg(&service).output().unwrap();
+        assert!(out.status.success(), "sv once: {}", String::from_utf8_lossy(&out.stderr));
+        signal("KILL", pid.trim().parse().unwrap());
     }
 
     /// SIGKILL.
