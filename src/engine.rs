@@ -132,6 +132,8 @@ pub struct Engine {
     listing: bool,
     next_poll: Instant,
     last_list: Option<Instant>,
+    /// When servers that were named dead were last read by themselves.
+    read_directly: Vec<Instant>,
     list_wanted: bool,
     /// The last list failed: another one is owed once Hangar is read again.
     list_owed: bool,
@@ -195,6 +197,7 @@ impl Engine {
             listing: false,
             next_poll: Instant::now(),
             last_list: None,
+            read_directly: Vec::new(),
             list_wanted: false,
             list_owed: false,
             lists_failed: 0,
@@ -382,6 +385,7 @@ impl Engine {
 
     fn act(&mut self, action: Action) {
         self.running.insert(action.attempt_id.clone());
+        self.tell_what_is_left_alone();
         let executor = Arc::clone(&self.parts.executor);
         let job = Job {
             attempt_id: action.attempt_id.clone(),
@@ -648,6 +652,7 @@ impl Engine {
                     tell(record, &self.history, &self.parts.metrics);
                     self.history.apply(record);
                 }
+                self.tell_what_is_left_alone();
                 true
             }
             Err(error) => {

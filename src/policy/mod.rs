@@ -64,6 +64,7 @@ pub use snapshot::{
     Auth, DeadBlock, GroupReading, HangarReading, LogReading, Maintenance, RestReading, ServerReading, Silenced, Snapshot, State,
     StopReason, Stops, Unasked,
 };
+pub(crate) use stops::deliberate_stops;
 pub use symptom::Symptom;
 pub use words::UnknownWord;
 pub(crate) use words::words;

@@ -21,8 +21,19 @@ fn opened(times: &[(i64, &str)]) -> History {
 fn members(servers: u32, share: f64, known: usize, times: &[(i64, &str)], expected: &[&str]) {
     let storm = StormLimits { servers: NonZeroU32::new(servers).unwrap(), share, window: SignedDuration::from_secs(60) };
     let policy = Policy { storm, ..Policy::default() };
-    let found = storm_members(&policy, &opened(times), known);
-    assert_eq!(found.iter().map(String::as_str).collect::<Vec<_>>(), expected);
+    let found = storms(&policy, &opened(times), known);
+    assert_eq!(found.iter().flatten().map(String::as_str).collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn what_came_after_a_storm_is_another_storm() {
+    let storm = StormLimits { servers: NonZeroU32::new(2).unwrap(), share: 0.0, window: SignedDuration::from_secs(60) };
+    let policy = Policy { storm, ..Policy::default() };
+    let found = |times: &[(i64, &str)]| storms(&policy, &opened(times), 9).iter().map(BTreeSet::len).collect::<Vec<_>>();
+    assert_eq!(found(&[(0, "a"), (10, "b"), (60, "c")]), [3]);
+    assert_eq!(found(&[(0, "a"), (10, "b"), (200, "c"), (210, "d"), (211, "e")]), [2, 3]);
+    // One that died in between belongs to none, and links none.
+    assert_eq!(found(&[(0, "a"), (10, "b"), (100, "x"), (200, "c"), (210, "d")]), [2, 2]);
 }
 
 #[test]

@@ -16,7 +16,7 @@ fn restarted(receipt_ago: Option<i64>) -> World {
     });
     w.record(40, serde_json::from_value(opened).unwrap());
     let ids = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect();
-    let saved = Saved { ready: ids(&["r1", "r2"]), dead: ids(&["api"]), left: ids(&["blocked"]), member: None };
+    let saved = Saved { ready: ids(&["r1", "r2"]), dead: ids(&["api"]), left: ids(&["blocked"]), ..Saved::default() };
     w.record(40, Body::AttemptSaved { attempt_id: id.clone(), saved });
     process(&mut w, ago(30));
     if let Some(seconds) = receipt_ago {

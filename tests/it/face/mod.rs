@@ -2,6 +2,7 @@
 
 mod alerts;
 mod dashboards;
+mod demo;
 mod deny;
 mod deploy;
 mod docs;
