@@ -39,7 +39,10 @@ pub async fn open(config: &Config, shared: &Shared, metrics: &Metrics) -> Result
             }
             Err(error) => error,
         };
-        let Some(why) = why_wait(&error, config.storage.postgres.is_set()) else { return Err(error) };
+        // Once it is waited for, whoever holds it for a moment (a person's command, our own last connection) is waited for too.
+        let for_a_moment = told.is_some() && matches!(error, LogError::Held { .. });
+        let on_server = config.storage.postgres.is_set() && !matches!(error, LogError::Held { .. });
+        let Some(why) = why_wait(&error, for_a_moment || on_server) else { return Err(error) };
         let words = chain(&error);
         if told.as_ref() != Some(&words) {
             tracing::error!(
@@ -57,39 +60,56 @@ pub async fn open(config: &Config, shared: &Shared, metrics: &Metrics) -> Result
 }
 
 /// Why the store is waited for, if it may come to be opened in this process.
-fn why_wait(error: &LogError, on_server: bool) -> Option<String> {
+fn why_wait(error: &LogError, passes: bool) -> Option<String> {
     if error.is_damage() {
         return Some(format!("nothing acts: {error}"));
     }
     if matches!(error, LogError::KeptAside { .. }) {
         return Some(error.to_string());
     }
-    let passes = on_server && error.may_pass() && !matches!(error, LogError::Held { .. });
-    passes.then(|| "the attempt log cannot be opened: nothing acts until it can".to_owned())
+    (passes && error.may_pass()).then(|| "the attempt log cannot be opened: nothing acts until it can".to_owned())
 }
 
 async fn opened(config: &Config) -> Result<Opened, LogError> {
-    let opened = if config.storage.postgres.is_set() { on_server(config).await? } else { in_file(config).await? };
-    // What decides is read once before anything rests on it.
-    opened.store.history(&config.policy, clock::now()).await?;
-    Ok(opened)
+    if config.storage.postgres.is_set() { on_server(config).await } else { in_file(config).await }
 }
 
 async fn in_file(config: &Config) -> Result<Opened, LogError> {
     let store = Store::open(&config.storage.path, &config.hangar.instance).await?;
-    store.check_the_rest().await?;
     let place = store.place().to_string();
-    counted(Arc::new(store), Arc::new(NoFleet), place).await
+    let whole = async {
+        store.check_the_rest().await?;
+        looked_at(&store, config).await
+    };
+    match whole.await {
+        Ok((counts, records)) => Ok(Opened { store: Arc::new(store), fleet: Arc::new(NoFleet), place, counts, records }),
+        Err(error) => {
+            // Not just dropped: it must be gone before its files are moved.
+            store.close().await;
+            Err(error)
+        }
+    }
 }
 
 async fn on_server(config: &Config) -> Result<Opened, LogError> {
     let store = OnServer::open(&config.storage.postgres, &config.hangar.instance).await?;
     let (fleet, place) = (Arc::new(store.fleet()), store.place().to_string());
-    counted(Arc::new(store), fleet, place).await
+    match looked_at(&store, config).await {
+        Ok((counts, records)) => Ok(Opened { store: Arc::new(store), fleet, place, counts, records }),
+        Err(error) => {
+            store.close().await;
+            Err(error)
+        }
+    }
 }
 
-async fn counted(store: Arc<dyn Log>, fleet: Arc<dyn FleetLock>, place: String) -> Result<Opened, LogError> {
+/// What decides is read once before anything rests on it. What only cannot be read now is read later, by the engine.
+async fn looked_at(store: &dyn Log, config: &Config) -> Result<(Counts, u64), LogError> {
+    match store.history(&config.policy, clock::now()).await {
+        Err(error) if !error.may_pass() => return Err(error),
+        Ok(_) | Err(_) => {}
+    }
     let counts = store.counts().await?;
     let records = store.head().await?.map_or(0, |head| head.seq);
-    Ok(Opened { store, fleet, place, counts, records })
+    Ok((counts, records))
 }

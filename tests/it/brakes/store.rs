@@ -107,6 +107,7 @@ fn a_store_with_flipped_bytes_is_kept_aside_and_named_and_nothing_acts_before_a_
 fn whatever_the_damage_is_the_store_is_kept_and_only_a_persons_word_begins_an_empty_one() {
     let mut w = World::start(false, &json!({}));
     assert_eq!(w.medic.post_as(OPERATOR, "/api/v1/servers/api/hold", &json!({"reason": "by-a-person"})).status, 200);
+    assert_eq!(w.medic.post_as(OPERATOR, "/api/v1/servers/db/hold", &json!({"reason": "later"})).status, 200);
     assert!(w.medic.sigterm().is_some());
     let data = w.medic.data();
     // All of it in the one file.
