@@ -123,6 +123,8 @@ pub struct Engine {
     /// It was read at least once.
     history_known: bool,
     history_trouble: Option<String>,
+    /// The attempt log is damaged, and how.
+    log_damage: Option<String>,
     /// When it was last read again.
     history_tried: Option<Instant>,
     /// Servers whose incidents wait for the attempt log.
@@ -133,6 +135,8 @@ pub struct Engine {
     listing: bool,
     next_poll: Instant,
     last_list: Option<Instant>,
+    /// When servers that were named dead were last read by themselves.
+    read_directly: Vec<Instant>,
     list_wanted: bool,
     /// The last list failed: another one is owed once Hangar is read again.
     list_owed: bool,
@@ -186,6 +190,7 @@ impl Engine {
             history_outdated: !history_known,
             history_known,
             history_trouble: None,
+            log_damage: None,
             history_tried: None,
             unwritten: BTreeSet::new(),
             draining: false,
@@ -194,6 +199,7 @@ impl Engine {
             listing: false,
             next_poll: Instant::now(),
             last_list: None,
+            read_directly: Vec::new(),
             list_wanted: false,
             list_owed: false,
             lists_failed: 0,
@@ -382,6 +388,7 @@ impl Engine {
 
     fn act(&mut self, action: Action) {
         self.running.insert(action.attempt_id.clone());
+        self.tell_what_is_left_alone();
         let executor = Arc::clone(&self.parts.executor);
         let job = Job {
             attempt_id: action.attempt_id.clone(),
@@ -661,11 +668,13 @@ impl Engine {
                     tell(record, &self.history, &self.parts.metrics);
                     self.history.apply(record);
                 }
+                self.tell_what_is_left_alone();
                 true
             }
             Err(error) => {
                 self.parts.metrics.attempt_log_failed();
                 (self.history_outdated, self.history_trouble) = (true, None);
+                self.log_damage = damage_of(&error);
                 if !std::mem::replace(&mut self.log_unwritable, true) {
                     tracing::error!(error = chain(&error), "the attempt log cannot be written: nothing acts until it can");
                 }
@@ -709,11 +718,12 @@ impl Engine {
         self.tell_canary(plan);
         let owners = &self.parts.policy.owners;
         self.parts.metrics.set_owners(self.board.known_ids().filter_map(|id| Some((id, owners.of(id)?))));
-        let live = Live::new(plan, snapshot, &self.history, &self.board, self.disagreements.shown()).unwritable(
+        let mut live = Live::new(plan, snapshot, &self.history, &self.board, self.disagreements.shown()).unwritable(
             self.log_unwritable,
             &self.unwritten,
             &self.history,
         );
+        live.log_damage.clone_from(&self.log_damage);
         live.measure(&self.parts.metrics, &self.history);
         self.parts.live.set(live);
     }
@@ -742,6 +752,10 @@ impl Engine {
         }
         self.told_standing.retain(|server, _| self.history.open.contains_key(server));
     }
+}
+
+fn damage_of(error: &LogError) -> Option<String> {
+    error.is_damage().then(|| format!("{error}; start the daemon anew"))
 }
 
 fn opened(action: &Action) -> Body {

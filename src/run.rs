@@ -44,7 +44,7 @@ use views::DaemonViews;
 const SIGNALS_MAX: usize = 64;
 /// How often Hangar's log is looked at where inotify gives no hint.
 const LOG_INTERVAL: Duration = Duration::from_millis(250);
-/// How often retention is looked after.
+/// How often retention is looked after, from the start on: a daemon that is often started anew must not keep everything.
 const RETENTION_EVERY: Duration = Duration::from_hours(6);
 
 /// Runs the daemon until SIGTERM or SIGINT, then drains for at most 10 s.
@@ -69,7 +69,7 @@ pub async fn run(mut config: Config, origin: Origin) -> anyhow::Result<()> {
     let told = terminated().context("signals cannot be heard")?;
     tokio::pin!(told);
     let opened = tokio::select! {
-        opened = store::open(&config, &shared) => opened,
+        opened = store::open(&config, &shared, &metrics) => opened,
         () = &mut told => return Ok(()),
     };
     let Opened { store, fleet, place, counts, records } = opened?;
@@ -355,10 +355,6 @@ async fn retain(
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     loop {
-        tokio::select! {
-            () = stop.cancelled() => return Ok(()),
-            () = tokio::time::sleep(RETENTION_EVERY) => {}
-        }
         let (now, kept) = (clock::now(), *retention.borrow());
         match store.cut(now - kept, now, ACTOR).await {
             Ok(cut) if cut.removed > 0 => {
@@ -368,6 +364,10 @@ async fn retain(
             }
             Ok(_) => {}
             Err(error) => tracing::warn!(error = crate::hangar::fault::chain(&error), "retention failed; it is tried again"),
+        }
+        tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            () = tokio::time::sleep(RETENTION_EVERY) => {}
         }
     }
 }

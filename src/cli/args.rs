@@ -409,6 +409,8 @@ pub enum AttemptsCommand {
     Export(AttemptsExportArgs),
     /// Check the hash chain of the store: exit 1 names the first altered, missing or reordered record
     Verify(AttemptsVerifyArgs),
+    /// After a store was damaged and kept aside: begin an empty one, without its hold orders, budgets and attempts
+    BeginAnew(StoreArgs),
 }
 
 /// `attempts list`.

@@ -4,14 +4,14 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
 use std::path::Path;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use serde::Serialize;
 
 use super::args::{AttemptsExportArgs, AttemptsListArgs, AttemptsVerifyArgs, INVALID, OK, StoreArgs};
 use super::progress::{Bytes, Counted, Meter};
 use super::table::Table;
 use super::{Format, print_json, store};
-use crate::attempt_log::{Head, LIST_LIMIT, Log, VerifyReport, verify_export};
+use crate::attempt_log::{Head, LIST_LIMIT, Log, Store, VerifyReport, verify_export};
 use crate::server::views::AttemptView;
 
 /// Prints attempts, one a line, oldest first.
@@ -56,7 +56,7 @@ pub async fn verify(args: &AttemptsVerifyArgs, out: &mut dyn Write) -> anyhow::R
     if let Some(file) = &args.file {
         let reports = verify_file(file, args.head.as_ref())?;
         if args.head.is_some() && reports.len() > 1 {
-            anyhow::bail!("--head is the end of one chain, and {} has {}", file.display(), reports.len());
+            bail!("--head is the end of one chain, and {} has {}", file.display(), reports.len());
         }
         reports.into_iter().try_for_each(&mut tell)?;
         return Ok(code);
@@ -88,6 +88,21 @@ pub async fn export(args: &AttemptsExportArgs, out: &mut (dyn Write + Send)) -> 
         Ok(())
     })
     .await
+}
+
+/// Lets the daemon begin with an empty log where a damaged one is kept aside.
+///
+/// # Errors
+/// There is a store, or none is kept aside; the store is on a server.
+pub fn begin_anew(args: &StoreArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    let (storage, _) = store::place(args)?;
+    if storage.postgres.is_set() {
+        bail!("a store on a PostgreSQL server is begun anew by dropping its schema hangar_medic");
+    }
+    let aside = Store::begin_anew(&storage.path)?;
+    writeln!(out, "an empty attempt log begins; the damaged one stays in {}", aside.display())?;
+    writeln!(out, "not known any more: hold orders, pauses, approvals, budgets, attempts; hold again what must stay stopped")?;
+    Ok(())
 }
 
 fn verify_file(file: &Path, head: Option<&Head>) -> anyhow::Result<Vec<VerifyReport>> {

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::Engine;
 use crate::execute::hangar::{SERVERS_BEFORE, named};
-use crate::policy::{Action, Body, Reason, Rung, Saved, State, to_save};
+use crate::policy::{Action, Body, Reason, Rung, Saved, State, deliberate_stops, to_save};
 
 impl Engine {
     /// What stands now and would be lost; `None` for actions that take nothing away.
@@ -19,6 +19,8 @@ impl Engine {
         };
         let (up, dead) = (with(&[State::Ready, State::Degraded, State::Initializing]), with(&[State::Dead]));
         let mut saved = to_save(&self.history, action.rung, &action.mcp_server, &up, &dead);
+        let stops = saved.ready.iter().chain(&saved.dead).map(|id| (id.clone(), self.board.stops(id).map_or(0, deliberate_stops)));
+        saved.stops = stops.filter(|(_, n)| *n > 0).collect();
         if action.rung == Rung::ConnectorRestart {
             saved.member = self.board.member(&action.mcp_server).cloned();
         }
@@ -57,11 +59,26 @@ impl Engine {
         let expected = saved.expected(&self.history);
         let lost: Vec<String> = saved.ready.iter().chain(&saved.dead).filter(|id| !expected.contains(*id)).cloned().collect();
         saved.left.extend(lost);
-        saved.left.extend(self.history.orders.keys().cloned());
-        let blocked = self.history.open.values().filter(|i| i.reason == Reason::CapabilityBlocked);
-        saved.left.extend(blocked.map(|i| i.mcp_server.clone()));
+        saved.left.extend(self.left_alone());
         saved.ready.retain(|id| expected.contains(id));
         saved.dead.retain(|id| expected.contains(id));
         Some(saved)
+    }
+
+    fn left_alone(&self) -> impl Iterator<Item = String> {
+        let blocked = self.history.open.values().filter(|i| i.reason == Reason::CapabilityBlocked).map(|i| &i.mcp_server);
+        self.history.orders.keys().chain(blocked).cloned()
+    }
+
+    /// Bringing many back takes a while: what is forbidden meanwhile is not started any more.
+    pub(super) fn tell_what_is_left_alone(&self) {
+        if self.history.fleet_under_way().is_some() || self.running.iter().any(|id| self.brings_back(id)) {
+            self.parts.executor.leave_alone(self.left_alone().collect());
+        }
+    }
+
+    fn brings_back(&self, attempt: &str) -> bool {
+        let attempts = self.history.open.values().filter_map(crate::policy::Incident::open_attempt);
+        attempts.into_iter().any(|a| a.attempt_id == attempt && a.action.saves_first())
     }
 }

@@ -8,9 +8,9 @@ mod evidence;
 mod lease;
 mod pace;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -83,17 +83,24 @@ pub struct Executor {
     hangar: Arc<HangarClient>,
     pacer: Pacer,
     broad: Broad,
+    /// Servers that must not be started, whatever a job that brings many back was told when it began.
+    left_alone: Mutex<BTreeSet<String>>,
 }
 
 impl Executor {
     /// `starts_per_second` holds over all that is sent to change something, retries included.
     pub fn new(hangar: Arc<HangarClient>, starts_per_second: NonZeroU32) -> Self {
-        Self { hangar, pacer: Pacer::new(starts_per_second), broad: Broad::default() }
+        Self { hangar, pacer: Pacer::new(starts_per_second), broad: Broad::default(), left_alone: Mutex::default() }
     }
 
     /// So many starts a second from now on.
     pub fn set_pace(&self, starts_per_second: NonZeroU32) {
         self.pacer.set(starts_per_second);
+    }
+
+    /// These must not be started from now on by a job that brings many back.
+    pub fn leave_alone(&self, servers: BTreeSet<String>) {
+        *self.left_alone.lock().unwrap_or_else(PoisonError::into_inner) = servers;
     }
 
     /// Does the job. Every way it can end is a [`Done`].
@@ -148,9 +155,21 @@ impl Executor {
 
     /// Rung 2, and the starting half of 4 and 5.
     async fn start(&self, server: &str) -> Done {
+        self.start_unless(server, |_| false).await
+    }
+
+    /// One of many: not where it was forbidden since the job began.
+    async fn start_one_of_many(&self, server: &str) -> Done {
+        self.start_unless(server, |server| self.left_alone.lock().unwrap_or_else(PoisonError::into_inner).contains(server)).await
+    }
+
+    async fn start_unless(&self, server: &str, forbidden: impl Fn(&str) -> bool) -> Done {
         let mut patience = Patience::default();
         loop {
             self.pacer.slot().await;
+            if forbidden(server) {
+                return Done::new(Receipt::Refused, Some(Outcome::Cancelled), "not started: that was forbidden meanwhile");
+            }
             match self.hangar.start(server).await {
                 Ok(started) => return accepted(&started),
                 Err(error) if patience.waited(&error).await => {}

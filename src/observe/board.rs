@@ -62,6 +62,8 @@ pub struct Board {
     /// Worth a judgement, as of the last metrics read.
     suspects: BTreeSet<String>,
     hangar: HangarReading,
+    /// Servers whose gauge was cold when the Hangar process before this one was last read.
+    cold_before: BTreeSet<String>,
     /// First failed read since the last good one.
     failed_since: Option<Timestamp>,
     /// What Hangar's log tells, where a log is read.
@@ -99,7 +101,8 @@ impl Board {
         let restarted = self.hangar.process_start.is_some() && self.hangar.process_start != reading.process_start;
         if restarted {
             self.hangar.lost_at = self.failed_since;
-            self.servers.clear();
+            let before = std::mem::take(&mut self.servers);
+            self.cold_before = before.into_iter().filter(|(_, e)| e.sample.gauge == Some(State::Cold)).map(|(id, _)| id).collect();
             self.groups_read = false;
         }
         self.failed_since = None;
@@ -300,6 +303,12 @@ impl Board {
         self.servers.get(id)?.group.as_ref()
     }
 
+    /// Whether Hangar has a group of this name, as last read.
+    #[must_use]
+    pub fn is_group(&self, id: &str) -> bool {
+        self.servers.values().any(|entry| entry.group.as_ref().is_some_and(|group| group.group == id))
+    }
+
     /// A server's place in its group, where Hangar told it.
     #[must_use]
     pub fn member(&self, id: &str) -> Option<&Membership> {
@@ -346,6 +355,12 @@ impl Board {
         self.servers.get(id)?.sample.gauge
     }
 
+    /// Stops of this server that Hangar has counted.
+    #[must_use]
+    pub fn stops(&self, id: &str) -> Option<&crate::policy::Stops> {
+        self.servers.get(id).map(|entry| &entry.sample.stops)
+    }
+
     /// What `plan` sees: suspects and the subjects of open incidents and hold orders only, however many servers there are.
     #[must_use]
     pub fn snapshot(&self, auth: &AuthState, history: &History, now: Timestamp) -> Snapshot {
@@ -376,7 +391,8 @@ impl Board {
         let unnamed = || ServerReading { log: log.clone(), ..ServerReading::default() };
         let reading = self.servers.get(id).map_or_else(unnamed, |entry| reading_of(entry, log.clone()));
         let clock_stepped_at = if ill { self.clock_stepped_at } else { self.clock_stepped_at.max(self.begun_at) };
-        ServerReading { silenced: self.silences.of(id, now), clock_stepped_at, ..reading }
+        let cold_before_restart = self.cold_before.contains(id);
+        ServerReading { silenced: self.silences.of(id, now), clock_stepped_at, cold_before_restart, ..reading }
     }
 }
 
@@ -419,6 +435,7 @@ fn reading_of(entry: &Entry, log: Option<LogReading>) -> ServerReading {
         group: entry.group.clone(),
         silenced: None,
         clock_stepped_at: None,
+        cold_before_restart: false,
     }
 }
 

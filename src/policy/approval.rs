@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -118,6 +118,24 @@ pub fn approvable(policy: &Policy, incident: &Incident, server: Option<&ServerRe
     }
     let evidence_sha256 = digest(&evidence);
     Some(Approvable { action, evidence, evidence_sha256, approved: incident.approval.clone() })
+}
+
+/// The pause before what a blocked server exposes is looked at again, doubled each time.
+const LOOK_AGAIN: SignedDuration = SignedDuration::from_mins(1);
+const LOOK_AGAIN_MAX: SignedDuration = SignedDuration::from_mins(15);
+
+/// When a blocked server is looked at again, since no look so far told what it exposes: the medic ended meanwhile, or Hangar did not
+/// answer. Else nobody could ever approve its start.
+#[must_use]
+pub fn look_again_at(policy: &Policy, incident: &Incident, server: &ServerReading) -> Option<Timestamp> {
+    if incident.reason != Reason::CapabilityBlocked || approvable(policy, incident, Some(server)).is_some() {
+        return None;
+    }
+    policy.rung_of(&incident.mcp_server, Rung::CapabilityRefresh)?;
+    let looks: Vec<_> = incident.attempts.iter().filter(|a| a.action == Rung::CapabilityRefresh).collect();
+    let doubled = 1_i32.checked_shl(u32::try_from(looks.len()).unwrap_or(u32::MAX).saturating_sub(1).min(16)).unwrap_or(i32::MAX);
+    let pause = LOOK_AGAIN.checked_mul(doubled).unwrap_or(LOOK_AGAIN_MAX).min(LOOK_AGAIN_MAX);
+    Some(after(looks.last()?.settled_at?, pause))
 }
 
 fn names(value: &Value) -> Option<BTreeSet<String>> {

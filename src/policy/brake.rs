@@ -27,11 +27,11 @@ impl Braked {
     }
 }
 
-/// Incident ids that belong to a storm: opened within a window that holds enough of them.
+/// The incidents of each storm: opened within a window that holds enough of them, or within the next such window.
 #[must_use]
-pub fn storm_members(policy: &Policy, history: &History, known: usize) -> BTreeSet<String> {
+pub fn storms(policy: &Policy, history: &History, known: usize) -> Vec<BTreeSet<String>> {
     let need = (policy.storm.servers.get() as usize).max(share_of(policy.storm.share, known));
-    let mut members = BTreeSet::new();
+    let mut storms: Vec<BTreeSet<String>> = Vec::new();
     let mut window: VecDeque<&OpenedAt> = VecDeque::new();
     let mut servers: BTreeMap<&str, usize> = BTreeMap::new();
     // How many of the newest in the window are not members yet.
@@ -50,11 +50,15 @@ pub fn storm_members(policy: &Policy, history: &History, known: usize) -> BTreeS
             }
         }
         if servers.len() >= need {
-            members.extend(window.iter().rev().take(unmarked).map(|o| o.incident_id.clone()));
+            let news = window.iter().rev().take(unmarked).map(|o| o.incident_id.clone());
+            match storms.last_mut().filter(|_| unmarked < window.len()) {
+                Some(storm) => storm.extend(news),
+                None => storms.push(news.collect()),
+            }
             unmarked = 0;
         }
     }
-    members
+    storms
 }
 
 #[allow(
@@ -80,17 +84,29 @@ impl Storm {
     /// Judges the storm. `able` tells which open incidents no other hold stops: a canary must be able to act.
     #[must_use]
     pub fn judge(policy: &Policy, history: &History, known: usize, able: &dyn Fn(&Incident) -> bool) -> Self {
-        let members = storm_members(policy, history, known);
+        let mut all = Self::default();
+        for members in storms(policy, history, known) {
+            let one = Self::judge_one(history, members, able);
+            all.members.extend(one.members);
+            all.allowed.extend(one.allowed);
+            all.canary_failed |= one.canary_failed;
+        }
+        all
+    }
+
+    /// What an older storm proved, of which something is left, proves nothing about the next one.
+    fn judge_one(history: &History, members: BTreeSet<String>, able: &dyn Fn(&Incident) -> bool) -> Self {
         let mut open: Vec<&Incident> = history.open.values().filter(|i| members.contains(&i.incident_id)).collect();
         // What is left of a storm once nobody of it could act any more (blocked, held) is no storm.
         if !open.iter().any(|i| i.open_attempt().is_some() || able(i)) {
             return Self::default();
         }
-        open.sort_by_key(|i| (i.open_attempt().is_none(), i.attempts.is_empty(), i.opened_at, i.mcp_server.clone()));
-        let recovered = history.opened.iter().filter(|o| o.recovered && members.contains(&o.incident_id)).count();
-        // One that was exhausted without a try of ours (it died again on the last rung) proves nothing.
+        // Whoever was acted on keeps the canary's place; looking takes it from nobody.
         let tried = |i: &Incident| i.attempts.iter().any(|a| !a.action.only_looks() && a.spends_rung());
-        // Nor does one that a person must decide on by now: it would never be proved.
+        open.sort_by_key(|i| (!tried(i), i.open_attempt().is_none(), i.attempts.is_empty(), i.opened_at, i.mcp_server.clone()));
+        let recovered = history.opened.iter().filter(|o| o.recovered && members.contains(&o.incident_id)).count();
+        // One that was exhausted without a try of ours (it died again on the last rung) proves nothing. Nor does one that a
+        // person must decide on by now: it would never be proved.
         let out = |i: &Incident| i.reason == Reason::CapabilityBlocked || history.orders.contains_key(&i.mcp_server);
         let canary_failed = recovered == 0 && open.iter().any(|i| i.exhausted_at.is_some() && tried(i) && !out(i));
         // One canary; then as many at once as have been proved, so that the release doubles at most.

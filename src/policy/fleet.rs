@@ -1,7 +1,7 @@
 //! Actions that touch every server of a Hangar: its reload and its restarts. What stood before is saved, what was lost is
 //! brought back, and the outcome is judged on those servers, not on Hangar being up.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -13,8 +13,9 @@ use super::hold::Hold;
 use super::ladder::Rung;
 use super::limits::Policy;
 use super::reason::Reason;
-use super::record::{Outcome, Receipt};
+use super::record::{Body, Outcome, Receipt};
 use super::snapshot::{HangarReading, ServerReading, Snapshot, State, StopReason};
+use super::stops::{DELIBERATE, deliberate_stops};
 use super::verify::Verified;
 use super::when::after;
 
@@ -43,6 +44,9 @@ pub struct Saved {
     /// Every server that was known, where the action may change which there are.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub known: BTreeSet<String>,
+    /// Deliberate stops that Hangar had counted of each by then, where there were any.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub stops: BTreeMap<String, u64>,
     /// The place that a group member is taken out of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<Membership>,
@@ -63,6 +67,18 @@ impl Saved {
         let forbidden = |id: &&String| history.orders.contains_key(*id) || blocked(history, id);
         self.ready.iter().chain(&self.dead).filter(|id| !forbidden(id)).cloned().collect()
     }
+}
+
+/// A person or a rule stopped a server that is to be brought back: it is left alone from now on.
+#[must_use]
+pub fn stopped_meanwhile(history: &History, hangar: &HangarReading, id: &str, server: &ServerReading) -> Option<Body> {
+    let fleet = history.fleet_under_way().filter(|fleet| fleet.covers(id) && !history.orders.contains_key(id))?;
+    let same_process = fleet.attempt.made_in(hangar.process_start);
+    let before = fleet.attempt.saved.as_ref().filter(|_| same_process).and_then(|saved| saved.stops.get(id)).copied().unwrap_or(0);
+    let stopped = server.gauge != Some(State::Ready) && deliberate_stops(&server.stops) > before;
+    let cause = DELIBERATE.iter().find(|(reason, _)| stopped && server.stops.get(reason).is_some_and(|n| *n > 0))?.1;
+    let why = format!("stopped at Hangar, reason {cause}, while {} was under way", fleet.attempt.action);
+    Some(Body::HoldOrdered { mcp_server: id.to_owned(), cause, why })
 }
 
 fn blocked(history: &History, id: &str) -> bool {
@@ -133,6 +149,10 @@ pub fn to_save(history: &History, rung: Rung, server: &str, up: &BTreeSet<String
 /// While every server is being brought back, nothing else is done to any of them.
 #[must_use]
 pub fn under_way(history: &History, incident: &Incident) -> Option<Braked> {
+    if let Some(other) = members_at_work(history, incident).find(|other| of_group(other)) {
+        let why = format!("the dead members of its group are being started, for {}", other.mcp_server);
+        return Some(Braked::new(Hold::LeaseHeld, None, why));
+    }
     let fleet = history.fleet_under_way().filter(|f| incident.attempts.iter().all(|a| a.attempt_id != f.attempt.attempt_id))?;
     let why = format!("{} is under way ({}): it brings every server back", fleet.attempt.action, fleet.attempt.attempt_id);
     Some(Braked::new(Hold::LeaseHeld, None, why))
@@ -142,7 +162,7 @@ pub fn under_way(history: &History, incident: &Incident) -> Option<Braked> {
 #[must_use]
 pub fn before(policy: &Policy, snapshot: &Snapshot, history: &History, incident: &Incident, rung: Rung, now: Timestamp) -> Option<Braked> {
     if rung == Rung::RoleRuntimeRestart {
-        return blocked_member(history, incident);
+        return blocked_member(history, incident).or_else(|| member_at_work(history, incident));
     }
     if !rung.restores_fleet() {
         return None;
@@ -155,11 +175,32 @@ pub fn before(policy: &Policy, snapshot: &Snapshot, history: &History, incident:
     if let Some(until) = last.and_then(lock_asked).filter(|until| now < *until) {
         return Some(Braked::new(Hold::LeaseHeld, Some(until), "another replica holds the fleet lock"));
     }
+    if let Some(paused) = super::pause::elsewhere(history, rung, now) {
+        return Some(paused);
+    }
     if let Some(attempt) = history.open.values().find_map(Incident::open_attempt) {
         let why = format!("{} at {} is under way; {rung} touches every server and waits for it", attempt.action, attempt.mcp_server);
         return Some(Braked::new(Hold::Cooldown, None, why));
     }
     None
+}
+
+/// Other incidents of the same group with an attempt that acts.
+fn members_at_work<'a>(history: &'a History, incident: &'a Incident) -> impl Iterator<Item = &'a Incident> {
+    let acts = |other: &&Incident| other.open_attempt().is_some_and(|a| !a.action.only_looks());
+    let same = |other: &&Incident| other.group.is_some() && other.group == incident.group && other.mcp_server != incident.mcp_server;
+    history.open.values().filter(same).filter(acts)
+}
+
+/// An action on the dead members of a group may be under way there.
+fn of_group(incident: &Incident) -> bool {
+    incident.open_attempt().is_some_and(|a| a.action == Rung::RoleRuntimeRestart && a.receipt.is_none())
+}
+
+/// The dead members are started one by one: none that is being acted on.
+fn member_at_work(history: &History, incident: &Incident) -> Option<Braked> {
+    let other = members_at_work(history, incident).next()?;
+    Some(Braked::new(Hold::Cooldown, None, format!("{} of its group is being acted on", other.mcp_server)))
 }
 
 /// Evidence of an attempt that found the fleet lock taken.

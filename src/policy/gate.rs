@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::assess::{Ask, assess, own_log};
-use super::brake::{self, Braked};
+use super::brake::{self, Braked, Storm};
 use super::decide::{Decision, decide, only_to_look, unspent_below};
 use super::fleet;
 use super::history::{History, Incident};
@@ -13,7 +13,7 @@ use super::limits::Policy;
 use super::matrix::OWN_ROLE;
 use super::reason::Reason;
 use super::record::{HoldCause, Outcome};
-use super::seen::Seen;
+use super::seen::{Seen, seen_closely};
 use super::snapshot::{ServerReading, Snapshot, Unasked};
 use super::when::after;
 
@@ -153,6 +153,31 @@ impl Gate<'_> {
         }
     }
 
+    /// What keeps the ladder's next rung from being climbed for good, as far as this incident tells: a person is needed, and
+    /// meanwhile the slow retries go on. One that runs may open the rung.
+    #[must_use]
+    pub fn closed(&self, incident: &Incident, seen: &Seen, rung: Rung, storm: &dyn Fn() -> Storm) -> Option<Braked> {
+        if rung.self_service() {
+            return None;
+        }
+        let unlocked = || {
+            let before = fleet::before(self.policy, self.snapshot, self.history, incident, rung, self.now);
+            before.filter(|braked| braked.until.is_none() && braked.hold != Hold::Cooldown)
+        };
+        let permitted = self.permitted(Some(incident), Some(seen), rung, OURSELVES);
+        permitted.or_else(unlocked).or_else(|| if rung.restores_fleet() { storm().hold(incident, rung) } else { None })
+    }
+
+    /// The storm as it stands.
+    #[must_use]
+    pub fn storm(&self) -> Storm {
+        let able = |incident: &Incident| {
+            let server = self.snapshot.servers.get(&incident.mcp_server);
+            server.is_some_and(|server| self.able(incident, &seen_closely(self.policy, &self.snapshot.hangar, incident, server, self.now)))
+        };
+        Storm::judge(self.policy, self.history, self.snapshot.known, &able)
+    }
+
     /// No new action once we are to end.
     #[must_use]
     pub fn draining(&self) -> Option<Braked> {
@@ -164,7 +189,7 @@ impl Gate<'_> {
     #[must_use]
     pub fn hands_off(&self, incident: &Incident) -> Option<Braked> {
         let id = &incident.mcp_server;
-        super::pause::paused(self.history, id, self.now).or_else(|| self.policy.opted_out(id))
+        super::pause::paused(self.history, id, incident.group.as_deref(), self.now).or_else(|| self.policy.opted_out(id))
     }
 
     /// A window in which others work on the server.

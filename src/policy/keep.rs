@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use super::decide::{Decision, decide};
-use super::fleet::{definition_is_out, shutdowns_are_ours};
+use super::fleet::{definition_is_out, shutdowns_are_ours, stopped_meanwhile};
 use super::gate::Gate;
 use super::halves::{Second, second};
 use super::history::{Acted, Attempt, History, Incident, attempt_id, incident_id, valid_server_id};
@@ -91,6 +91,9 @@ pub fn server(
 ) -> Vec<Body> {
     if *seen == Seen::Healthy {
         return released(history, id, server).into_iter().collect();
+    }
+    if let Some(ordered) = stopped_meanwhile(history, &snapshot.hangar, id, server) {
+        return vec![ordered];
     }
     let Some((symptom, reason, provenance)) = ill(policy, snapshot, server, seen, now).filter(|_| valid_server_id(id)) else {
         return Vec::new();
@@ -226,10 +229,11 @@ impl Keeper<'_> {
         }
         // Up with a stop on record: started since, by whoever. Where that may have been us, a detection rule's block still stands.
         let open = self.incident.open_attempt();
-        if open.is_some_and(|a| a.action.saves_first() && a.receipt.is_none()) {
-            return Vec::new();
-        }
         let hangar = &self.snapshot.hangar;
+        if open.is_some_and(|a| a.action.puts_back() && a.receipt.is_none()) {
+            // What was taken away is put back all the same.
+            return stopped_meanwhile(self.history, hangar, &self.incident.mcp_server, self.server).into_iter().collect();
+        }
         let ours = |cause: &HoldCause| *cause == HoldCause::Shutdown && shutdowns_are_ours(self.history, self.incident, hangar);
         let stop = deliberate_stop(self.incident, hangar, self.server, self.seen).filter(|cause| !ours(cause));
         let Some(cause) = stop.filter(|cause| !up || *cause == HoldCause::DetectionBlock) else { return Vec::new() };
@@ -278,6 +282,9 @@ impl Keeper<'_> {
             return Vec::new();
         }
         let Some(start) = self.restarted_since() else { return Vec::new() };
+        if self.was_cold() {
+            return vec![self.closed(Closed::Cancelled, "cold already before Hangar restarted: stopped, or its definition changed")];
+        }
         let lost = start.duration_since(self.last_seen_ill()) <= self.policy.lost_in_restart_within;
         // A capability block outlives everything: it ends when the server is seen ready, or by a person.
         if lost || self.incident.reason == Reason::CapabilityBlocked {
@@ -285,6 +292,13 @@ impl Keeper<'_> {
         }
         let why = format!("Hangar restarted more than {:#} after the server was last seen dead", self.policy.lost_in_restart_within);
         vec![self.closed(Closed::Cancelled, why)]
+    }
+
+    /// Not lost in the restart, but put to rest before it, and not by us; why, Hangar's counters can no longer tell.
+    fn was_cold(&self) -> bool {
+        let stopped_by_us = |a: &Attempt| a.action == Rung::WorkerRestart && a.outcome != Some(Outcome::NotApplicable);
+        let blocked = self.incident.reason == Reason::CapabilityBlocked;
+        self.server.cold_before_restart && !blocked && !self.incident.attempts.iter().any(stopped_by_us)
     }
 
     fn last_seen_ill(&self) -> Timestamp {
@@ -435,6 +449,13 @@ impl Keeper<'_> {
                 ]
             }
             Decision::Exhausted if self.incident.exhausted_at.is_none() && self.policy.mode_of(&self.incident.mcp_server) == Mode::Act => {
+                vec![Body::Exhausted { incident_id: id.clone() }]
+            }
+            Decision::Climb(rung)
+                if self.incident.exhausted_at.is_none()
+                    && self.policy.mode_of(&self.incident.mcp_server) == Mode::Act
+                    && gate.closed(self.incident, self.seen, rung, &|| gate.storm()).is_some() =>
+            {
                 vec![Body::Exhausted { incident_id: id.clone() }]
             }
             // What only looks leads to the first rung that would act; that one is shown and kept.

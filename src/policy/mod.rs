@@ -66,6 +66,7 @@ pub use snapshot::{
     Auth, DeadBlock, GroupReading, HangarReading, LogReading, Maintenance, RestReading, ServerReading, Silenced, Snapshot, State,
     StopReason, Stops, Unasked,
 };
+pub(crate) use stops::deliberate_stops;
 pub use symptom::Symptom;
 pub(crate) use when::before;
 pub use words::UnknownWord;

@@ -1,5 +1,7 @@
 //! The planner: from what is seen and what was done to what is written down, read and done next.
 
+mod open;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
@@ -8,14 +10,16 @@ use super::approval::{self, Approvable, Approval};
 use super::brake::{Braked, Budgets, Storm};
 use super::decide::{Decision, decide, next_slow_retry, only_to_look, slow_retry_rung};
 use super::gate::{Gate, OURSELVES};
-use super::history::{Attempt, History, Incident, attempt_id};
+use super::history::{History, Incident, attempt_id};
 use super::hold::Hold;
 use super::keep;
 use super::ladder::Rung;
 use super::limits::{Mode, Policy};
 use super::record::Body;
 use super::request::{REQUEST_WAITS_MAX, Request, waiting};
-use super::seen::{CONFIRM_WITHIN, COUNTER_LAG, FORBIDDEN_RETRY, REST_RETRY, Seen, cold_unexplained, looked_since, seen, seen_closely};
+use super::seen::{
+    CONFIRM_WITHIN, COUNTER_LAG, FORBIDDEN_RETRY, REST_RETRY, Seen, cold_unexplained, looked_since, rest_since, seen, seen_closely,
+};
 use super::snapshot::{ServerReading, Snapshot, State};
 use super::when::after;
 use super::words::words;
@@ -165,6 +169,8 @@ fn bookkeeping(policy: &Policy, snapshot: &Snapshot, history: &History, now: Tim
 enum Because<'a> {
     /// The ladder says so.
     Next,
+    /// No look so far told what a person needs to judge.
+    NotTold,
     SlowRetry,
     Asked(&'a Request),
     Approved(&'a Approval),
@@ -174,7 +180,7 @@ impl<'a> Because<'a> {
     /// Who the gate is asked about.
     fn who(self, now: Timestamp) -> super::gate::Who<'a> {
         match self {
-            Self::Next | Self::SlowRetry => OURSELVES,
+            Self::Next | Self::NotTold | Self::SlowRetry => OURSELVES,
             Self::Asked(request) => request.who(now),
             Self::Approved(approval) => super::gate::Who { role: &approval.role, break_glass: false },
         }
@@ -182,7 +188,7 @@ impl<'a> Because<'a> {
 
     fn asked_by(self) -> Option<AskedBy> {
         match self {
-            Self::Next | Self::SlowRetry | Self::Approved(_) => None,
+            Self::Next | Self::NotTold | Self::SlowRetry | Self::Approved(_) => None,
             Self::Asked(r) => Some(AskedBy { request_id: r.request_id.clone(), principal: r.principal.clone() }),
         }
     }
@@ -201,12 +207,7 @@ struct Climber<'a> {
 
 impl<'a> Climber<'a> {
     fn new(policy: &'a Policy, snapshot: &'a Snapshot, history: &'a History, now: Timestamp) -> Self {
-        let gate = Gate { policy, snapshot, history, now };
-        let able = |incident: &Incident| {
-            let server = snapshot.servers.get(&incident.mcp_server);
-            server.is_some_and(|server| gate.able(incident, &seen_closely(policy, &snapshot.hangar, incident, server, now)))
-        };
-        let storm = Storm::judge(policy, history, snapshot.known, &able);
+        let storm = Gate { policy, snapshot, history, now }.storm();
         let budgets = Budgets::count(policy, snapshot, history, now);
         Self { policy, snapshot, history, now, budgets, storm, asked: BTreeSet::new(), plan: Plan::default() }
     }
@@ -261,11 +262,18 @@ impl<'a> Climber<'a> {
                 let counted = server.rest.as_ref().map_or(self.now, |r| after(r.at, COUNTER_LAG));
                 if self.now >= counted { self.read(Read::Metrics) } else { self.wake(Some(counted)) }
             }
-            if watched && (unseen || self.rest_outdated(server)) && self.may_read(server) {
-                if acted_at > snapshot.hangar.read_at {
+            // While an executor is at work on it nothing is decided; it is read when its receipt is in.
+            let at_work = incident.and_then(Incident::open_attempt).is_some_and(|a| snapshot.running.contains(&a.attempt_id));
+            if watched && !at_work && (unseen || self.rest_outdated(server)) && self.may_read(server) {
+                // What an action moved in the metrics outdates an answer of the same moment: the metrics first, then the server.
+                // An action from the future (the clock stepped back) is never older than a look.
+                let behind = acted_at > snapshot.hangar.read_at;
+                if behind {
                     self.read(Read::Metrics);
                 }
-                self.read(Read::Server(id.clone()));
+                if !behind || acted_at > Some(self.now) {
+                    self.read(Read::Server(id.clone()));
+                }
             }
         }
     }
@@ -333,13 +341,28 @@ impl<'a> Climber<'a> {
             return self.rung(incident, server, &seen, request.restart_class, Because::Asked(request));
         }
         match decide(self.policy, incident, &seen) {
-            Decision::Climb(rung) => self.rung(incident, server, &seen, rung, Because::Next),
+            Decision::Climb(rung) => match gate.closed(incident, &seen, rung, &|| self.storm.clone()) {
+                Some(braked) if incident.exhausted_at.is_some() => {
+                    let standing = self.exhausted(incident, server, &seen, &braked.why);
+                    let hold = standing.hold.or((standing.phase == Phase::Exhausted).then_some(braked.hold));
+                    Standing { hold, ..standing }
+                }
+                _ => self.rung(incident, server, &seen, rung, Because::Next),
+            },
             Decision::Forbidden(reason) => match approval::opened(self.policy, incident, server, self.now) {
                 Some(approval) => self.rung(incident, server, &seen, approval.action, Because::Approved(approval)),
-                None => Standing::held(Gate::forbidden(reason)),
+                None => match approval::look_again_at(self.policy, incident, server) {
+                    Some(due) if due <= self.now => self.rung(incident, server, &seen, Rung::CapabilityRefresh, Because::NotTold),
+                    again => {
+                        self.wake(again);
+                        Standing::held(Gate::forbidden(reason))
+                    }
+                },
             },
             Decision::Pass(rung, why) => Standing::new(Phase::Watching, format!("{rung}: {why}")),
-            Decision::Exhausted => self.exhausted(incident, server, &seen),
+            Decision::Exhausted => {
+                self.exhausted(incident, server, &seen, "every rung that is enabled and applies was tried: a person is needed")
+            }
         }
     }
 
@@ -351,6 +374,7 @@ impl<'a> Climber<'a> {
             .or_else(|| self.storm.hold(incident, rung).filter(|_| !(rung.only_looks() && only_to_look(incident, seen))))
             .or_else(|| gate.after_storm(incident, rung))
             .or_else(|| self.budgets.check(self.policy, &incident.mcp_server, rung))
+            .or_else(|| self.alone(incident, rung))
             .or_else(|| gate.permitted(Some(incident), Some(seen), rung, because.who(self.now)))
             .or_else(|| gate.last(incident));
         if let Some(braked) = braked {
@@ -365,6 +389,7 @@ impl<'a> Climber<'a> {
         }
         let why = match because {
             Because::SlowRetry => "slow retry of an exhausted incident".to_owned(),
+            Because::NotTold => "what it exposes is not known yet: nobody can approve its start".to_owned(),
             Because::Next => format!("{}, {}: the narrowest rung not yet tried", incident.symptom(), incident.reason),
             Because::Approved(approval) => format!("approved by {} ({}), {}", approval.principal, approval.role, approval.approval_id),
             Because::Asked(request) => format!("asked for by {} ({}), {}", request.principal, request.role, request.request_id),
@@ -386,10 +411,22 @@ impl<'a> Climber<'a> {
         Standing::new(Phase::Acting, rung.as_str())
     }
 
-    fn exhausted(&mut self, incident: &'a Incident, server: &ServerReading, seen: &Seen) -> Standing {
+    /// What touches every server, or every dead member of a group, waits for what this very plan begins elsewhere, and the
+    /// other way round.
+    fn alone(&self, incident: &Incident, rung: Rung) -> Option<Braked> {
+        let begun = self.plan.steps.iter().filter_map(|step| if let Step::Act(action) = step { Some(action) } else { None });
+        let of_group = |action: &Action| {
+            let many = rung == Rung::RoleRuntimeRestart || action.rung == Rung::RoleRuntimeRestart;
+            many && action.group.is_some() && action.group == incident.group
+        };
+        let other = begun.into_iter().find(|a| rung.restores_fleet() || a.rung.restores_fleet() || of_group(a))?;
+        Some(Braked::new(Hold::Cooldown, None, format!("{} at {} is begun at this moment", other.rung, other.mcp_server)))
+    }
+
+    fn exhausted(&mut self, incident: &'a Incident, server: &ServerReading, seen: &Seen, why: &str) -> Standing {
         let rung = slow_retry_rung(self.policy, &incident.mcp_server, seen);
         let due = rung.and_then(|_| next_slow_retry(self.policy, incident));
-        let mut standing = Standing::new(Phase::Exhausted, "every rung that is enabled and applies was tried: a person is needed");
+        let mut standing = Standing::new(Phase::Exhausted, why);
         standing.next_retry_at = due;
         if let Some(rung) = rung.filter(|_| due.is_some_and(|due| due <= self.now)) {
             let retry = self.rung(incident, server, seen, rung, Because::SlowRetry);
@@ -401,69 +438,6 @@ impl<'a> Climber<'a> {
             standing.why = format!("{}; slow retry: {}", standing.why, retry.why);
         }
         standing
-    }
-
-    fn stand_by_attempt(&mut self, incident: &Incident, attempt: &Attempt, server: &ServerReading, seen: &Seen) -> Standing {
-        if self.snapshot.running.contains(&attempt.attempt_id) {
-            return Standing::new(Phase::Acting, attempt.action.as_str());
-        }
-        let second = super::halves::second(self.policy, self.snapshot, self.history, incident, attempt, server, seen, self.now);
-        if matches!(second, super::halves::Second::Due(_))
-            && let Some(braked) = self.second_held(incident, attempt)
-        {
-            return Standing::held(braked);
-        }
-        match second {
-            // What puts back reads for itself, and where a definition is out there is nothing to confirm.
-            super::halves::Second::Due(why) if attempt.action.puts_back() || self.confirmed(server) => {
-                let action = Action {
-                    attempt_id: attempt.attempt_id.clone(),
-                    incident_id: incident.incident_id.clone(),
-                    mcp_server: incident.mcp_server.clone(),
-                    rung: attempt.action,
-                    part: Part::Second,
-                    group: incident.group.clone(),
-                    why: why.to_owned(),
-                    slow_retry: attempt.slow_retry,
-                    process_start: attempt.process_start,
-                    asked_by: None,
-                };
-                self.plan.steps.push(Step::Act(action));
-                return Standing::new(Phase::Acting, attempt.action.as_str());
-            }
-            super::halves::Second::Due(why) => {
-                self.confirm(incident, server);
-                return Standing::new(Phase::Acting, why);
-            }
-            super::halves::Second::ReadAgain(why) => {
-                self.read_again(incident, server);
-                return Standing::new(Phase::Acting, why);
-            }
-            super::halves::Second::Wait(until) => {
-                self.wake(until);
-                return Standing::new(Phase::Settling, attempt.action.as_str());
-            }
-            super::halves::Second::None | super::halves::Second::NotNeeded(_) | super::halves::Second::Over(..) => {}
-        }
-        let verified = super::verify::verify(self.policy, self.snapshot, self.history, incident, attempt, server, seen, self.now);
-        match verified {
-            super::verify::Verified::Pending(until) => self.wake(until),
-            super::verify::Verified::ReadAgain => self.read_again(incident, server),
-            super::verify::Verified::ReadMetrics => self.read(Read::Metrics),
-            super::verify::Verified::Settled(..) => {}
-        }
-        Standing::new(Phase::Settling, format!("{}: its proof is awaited", attempt.action))
-    }
-
-    /// What stops even the second half of an action that has begun. Its intent is durable and its budget booked.
-    fn second_held(&self, incident: &Incident, attempt: &Attempt) -> Option<Braked> {
-        let gate = Gate { policy: self.policy, snapshot: self.snapshot, history: self.history, now: self.now };
-        let observing = self.policy.mode_of(&incident.mcp_server) == Mode::Observe;
-        let would = || Braked::new(Hold::ObserveOnly, None, format!("would finish {}", attempt.action));
-        // What we stopped is started again whatever is paused meanwhile: leaving it down would be our own harm.
-        let undoes = attempt.action == Rung::WorkerRestart || attempt.action.saves_first();
-        let hands_off = || gate.hands_off(incident).or_else(|| gate.maintenance(incident)).filter(|_| !undoes);
-        gate.draining().or_else(hands_off).or_else(|| observing.then(would)).or_else(|| gate.blind()).or_else(|| gate.last(incident))
     }
 
     /// Both reads are young enough to act on.
@@ -490,10 +464,16 @@ impl<'a> Climber<'a> {
         current.is_some_and(|r| self.young(r.at, r.took, self.snapshot.hangar.took))
     }
 
-    /// Reads both again: what was read before a window ended says nothing of its end.
-    fn read_again(&mut self, incident: &Incident, server: &ServerReading) {
-        if self.may_read(server) {
+    /// Reads again what is from before `since` (what was read before a window ended says nothing of its end), and only that:
+    /// what is there already is not asked for while the other is awaited.
+    fn read_again(&mut self, incident: &Incident, server: &ServerReading, since: Option<Timestamp>) {
+        if !self.may_read(server) {
+            return;
+        }
+        if since.is_none_or(|since| self.snapshot.hangar.read_at < Some(since)) {
             self.read(Read::Metrics);
+        }
+        if since.is_none() || self.rest_outdated(server) || !rest_since(server, since, self.now) {
             self.read(Read::Server(incident.mcp_server.clone()));
         }
     }

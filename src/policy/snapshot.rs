@@ -102,6 +102,7 @@ pub struct GroupReading {
 }
 
 /// One server that is not plainly healthy, or that an open incident or a hold order names.
+#[allow(clippy::struct_excessive_bools, reason = "independent facts of a server")]
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ServerReading {
     /// The state gauge of the last good metrics read; `None` = no series.
@@ -134,6 +135,8 @@ pub struct ServerReading {
     pub silenced: Option<Silenced>,
     /// The wall clock stepped then: how long ago a time from before it was cannot be told.
     pub clock_stepped_at: Option<Timestamp>,
+    /// Its gauge was cold when the Hangar process before this one was last read.
+    pub cold_before_restart: bool,
 }
 
 /// An active Alertmanager silence on an alert of ours.

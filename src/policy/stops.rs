@@ -4,7 +4,7 @@ use super::history::Incident;
 use super::ladder::Rung;
 use super::record::{HoldCause, Receipt};
 use super::seen::Seen;
-use super::snapshot::{HangarReading, ServerReading, StopReason};
+use super::snapshot::{HangarReading, ServerReading, StopReason, Stops};
 
 /// The deliberate stop seen since the incident opened, if any. `idle` and `max_retries_exceeded` are none, nor is the one
 /// `manual` stop of each `worker_restart` of ours.
@@ -26,6 +26,20 @@ pub fn deliberate_stop(incident: &Incident, hangar: &HangarReading, server: &Ser
         .filter(|(reason, _, _)| *reason != StopReason::Shutdown || *seen == Seen::Cold)
         .find(|(reason, _, ours)| risen(incident, hangar, server, *reason) > *ours)
         .map(|(_, cause, _)| cause)
+}
+
+/// What nobody but a person or a rule of theirs counts. `shutdown` is Hangar's own word too.
+pub const DELIBERATE: [(StopReason, HoldCause); 4] = [
+    (StopReason::DetectionBlock, HoldCause::DetectionBlock),
+    (StopReason::UserRequest, HoldCause::UserRequest),
+    (StopReason::Manual, HoldCause::Manual),
+    (StopReason::Other, HoldCause::Other),
+];
+
+/// How many of those Hangar's process has counted.
+#[must_use]
+pub fn deliberate_stops(stops: &Stops) -> u64 {
+    DELIBERATE.iter().filter_map(|(reason, _)| stops.get(reason)).fold(0, |sum, n| sum.saturating_add(*n))
 }
 
 /// How many stops of this kind Hangar has counted since the incident opened. A new process counts from zero.

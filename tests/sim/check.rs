@@ -1,12 +1,18 @@
 //! The promises, checked at every record and every request. Written from the issues, not from the planner.
 
+mod act;
+mod fleet;
+pub mod people;
+mod sent;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use hangar_medic::policy::{Body, Closed, HoldCause, Mode, Outcome, Policy, Reason, Receipt, Record, Rung, State};
+use hangar_medic::policy::{Body, Closed, HoldCause, Outcome, Policy, Reason, Receipt, Record, Rung, Saved, State};
 use jiff::{SignedDuration, Timestamp};
 
 use super::hangar::Hangar;
-use super::time::{mono, wall};
+use super::time::mono;
+use people::{People, Span};
 
 /// Hangar looks at its servers this often: what died since may not be known to anybody.
 const SWEEP: i64 = 60_000;
@@ -17,12 +23,18 @@ struct Try {
     incident: String,
     action: Rung,
     opened: i64,
-    starts: u32,
-    stops: u32,
+    /// What was served of its requests.
+    sent: BTreeMap<(String, &'static str), u32>,
     half: bool,
+    saved: Option<Saved>,
+    /// How often its second half was begun, and when last.
+    seconds: u32,
+    second_at: i64,
     receipt: Option<Receipt>,
     outcome: Option<Outcome>,
     ended: Option<i64>,
+    /// A person approved it.
+    approved: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -34,6 +46,7 @@ struct Case {
     recovered: bool,
     closed: bool,
     server: String,
+    reopens: Option<String>,
 }
 
 /// What a REST answer told, and what was true when it was given.
@@ -53,9 +66,12 @@ struct Told {
 struct Heard {
     metrics: Option<(i64, i64)>,
     metrics_failed: bool,
+    /// Servers whose gauge was ready.
+    ready: BTreeSet<String>,
     rest: BTreeMap<String, Told>,
-    /// The log that it read tells of a capability block.
-    blocked: BTreeSet<String>,
+    /// The log that it read tells of a capability block, by these tools.
+    blocked: BTreeMap<String, BTreeSet<String>>,
+    blocked_at: i64,
     started: Vec<i64>,
 }
 
@@ -65,11 +81,12 @@ pub struct Check {
     /// What the operator asked for, whatever the medic was given.
     pub policy: Policy,
     pub poll: i64,
-    pub observe: bool,
+    pub people: People,
     pub steps: u32,
     tries: BTreeMap<String, Try>,
     cases: Vec<Case>,
     pub orders: BTreeMap<String, HoldCause>,
+    orders_at: BTreeMap<String, i64>,
     /// Deliberate stops that the medic has heard of while it had a case or an order of that server.
     noticed: BTreeSet<String>,
     heard: Heard,
@@ -78,25 +95,48 @@ pub struct Check {
     pub logins_refused: u32,
     /// Servers in all.
     pub known: usize,
+    /// A configuration that was asked for: as the operator has it, and as the medic is given it.
+    wanted: Option<(Policy, Vec<Span>, Policy)>,
 }
 
 impl Check {
     pub fn new(policy: Policy, poll: i64) -> Self {
-        let observe = policy.mode == Mode::Observe;
         Self {
             policy,
             poll,
-            observe,
+            people: People::default(),
             steps: 0,
             tries: BTreeMap::new(),
             cases: Vec::new(),
             orders: BTreeMap::new(),
+            orders_at: BTreeMap::new(),
             noticed: BTreeSet::new(),
             heard: Heard::default(),
             violation: None,
             silenced: BTreeSet::new(),
             logins_refused: 0,
             known: 0,
+            wanted: None,
+        }
+    }
+
+    /// What the operator asked for, from this moment on.
+    pub fn configured(&mut self, policy: Policy, windows: Vec<Span>) {
+        self.policy = policy;
+        self.people.windows = windows;
+        self.wanted = None;
+    }
+
+    /// The operator asks for it, as the medic will be `given` it; it holds once the medic takes it over. Answers with what is in use.
+    pub fn wants_config(&mut self, policy: Policy, windows: Vec<Span>, given: Policy) -> Policy {
+        self.wanted = Some((policy, windows, given));
+        self.policy.clone()
+    }
+
+    /// The medic reads its past by this policy: from now on it goes by it.
+    pub fn takes_over(&mut self, given: &Policy, keeps: bool) {
+        if let Some((policy, windows, _)) = self.wanted.take_if(|(.., wanted)| keeps || wanted == given) {
+            self.configured(policy, windows);
         }
     }
 
@@ -109,6 +149,8 @@ impl Check {
     /// A process of the medic began: it has heard nothing.
     pub fn medic_began(&mut self) {
         self.heard = Heard::default();
+        let orders = &self.orders;
+        self.noticed.retain(|id| orders.contains_key(id));
     }
 
     fn case(&self, server: &str) -> Option<&Case> {
@@ -124,9 +166,11 @@ impl Check {
     pub fn metrics_heard(&mut self, sent: i64, hangar: &Hangar) {
         self.heard.metrics = Some((sent, mono()));
         self.heard.metrics_failed = false;
+        self.heard.ready = hangar.servers.iter().filter(|(_, s)| s.gauge == Some(State::Ready)).map(|(id, _)| id.clone()).collect();
         for (id, server) in &hangar.servers {
-            let watched = self.case(id).is_some() || self.orders.contains_key(id);
-            if server.stopped && watched && server.state == State::Cold {
+            let brought_back = self.tries.values().any(|t| t.outcome.is_none() && t.saved.as_ref().is_some_and(|s| s.ready.contains(id)));
+            let watched = self.case(id).is_some() || self.orders.contains_key(id) || brought_back;
+            if server.stopped && watched && server.gauge == Some(State::Cold) {
                 self.noticed.insert(id.clone());
             } else if !server.stopped {
                 self.noticed.remove(id);
@@ -135,7 +179,8 @@ impl Check {
     }
 
     pub fn metrics_lost(&mut self) {
-        self.heard.metrics_failed = true;
+        // A look of rung 0 that fails right after a good read takes nothing away from that.
+        self.heard.metrics_failed |= self.heard.metrics.is_none_or(|(_, got)| mono() > got + 100);
     }
 
     /// What was true of a server when Hangar answered for it.
@@ -160,7 +205,10 @@ impl Check {
         self.heard.rest.insert(id.to_owned(), Told { got: mono(), ..truth.0 });
     }
 
-    pub fn log_heard(&mut self, blocked: BTreeSet<String>) {
+    pub fn log_heard(&mut self, blocked: BTreeMap<String, BTreeSet<String>>) {
+        if blocked != self.heard.blocked {
+            self.heard.blocked_at = mono();
+        }
         self.heard.blocked = blocked;
     }
 
@@ -180,6 +228,8 @@ impl Check {
                 if under_way >= self.policy.budgets.in_flight.get() as usize {
                     self.broken(format!("{attempt_id}: the {}. attempt at once", under_way + 1));
                 }
+                self.may_begin(attempt_id, mcp_server);
+                self.alone(attempt_id, *action);
                 if !action.only_looks() {
                     self.may_act(attempt_id, mcp_server, *action, hangar);
                 }
@@ -187,120 +237,25 @@ impl Check {
         }
     }
 
-    fn may_act(&mut self, attempt: &str, id: &str, action: Rung, hangar: &Hangar) {
-        let now = mono();
-        if self.observe {
-            return self.broken(format!("{attempt}: acts in observe mode"));
-        }
-        if self.silenced.contains(id) {
-            self.broken(format!("{attempt}: acts on a silenced server"));
-        }
-        let Some((sent, got)) = self.heard.metrics.filter(|_| !self.heard.metrics_failed) else {
-            return self.broken(format!("{attempt}: acts while Hangar's metrics are unknown"));
-        };
-        let Some(told) = self.heard.rest.get(id).cloned() else {
-            return self.broken(format!("{attempt}: acts on a server that Hangar was not asked about"));
-        };
-        let young = 1_000 + (got - sent) + (told.got - told.sent) + 600;
-        if now - sent > young || now - told.sent > young {
-            let ages = format!("metrics {} ms, REST {} ms, allowed {young}", now - sent, now - told.sent);
-            self.broken(format!("{attempt}: acts on what was not confirmed just before: {ages}"));
-        }
-        if told.serves {
-            self.broken(format!("{attempt}: acts on a server that worked when it was asked about"));
-        }
-        if !hangar.servers.get(id).is_none_or(|s| s.broken) {
-            self.broken(format!("{attempt}: acts on a server that nobody broke"));
-        }
-        // Before 2.21 only the log tells, and it may be behind.
-        let told_blocked = told.reason == Some(Reason::CapabilityBlocked) && hangar.version >= (2, 21, 0);
-        if told_blocked || self.heard.blocked.contains(id) {
-            self.broken(format!("{attempt}: acts on a capability-blocked server without approval"));
-        }
-        if self.orders.contains_key(id) {
-            self.broken(format!("{attempt}: acts against a hold order"));
-        }
-        if told.no_start_before.is_some_and(|until| wall() + SignedDuration::from_millis(1_100) < until) && self.steps == 0 {
-            self.broken(format!("{attempt}: acts inside Hangar's backoff"));
-        }
-        let bound = match told.state {
-            State::Degraded => Some(self.policy.degraded_too_long_after),
-            State::Initializing => Some(self.policy.stuck_starting_after),
-            State::Cold | State::Ready | State::Dead => None,
-        };
-        if let Some(bound) = bound {
-            let long_ill =
-                hangar.servers.get(id).is_some_and(|s| now - s.last_served > millis(self.policy.not_seen_healthy_after) - 61_000);
-            let busy = now - told.busy_since;
-            if busy + 100 < millis(bound) && !long_ill && self.steps == 0 {
-                self.broken(format!("{attempt}: {action} while {} for {busy} ms only", told.state));
-            }
-        }
-        self.within_budgets(attempt, id, now);
-        self.within_storm(attempt, id, now);
-        if action.broad() {
-            let narrower = self.tries.values().any(|t| t.server == id && t.action < action && t.outcome.is_some_and(Outcome::counts));
-            if !narrower {
-                self.broken(format!("{attempt}: a broad action without a narrower try"));
-            }
-        }
-    }
-
-    fn within_budgets(&mut self, attempt: &str, id: &str, now: i64) {
-        let budgets = self.policy.budgets.clone();
-        let spread = 1 + self.steps as usize;
-        let acted = |window: SignedDuration| {
-            // A record is dated when it is handed to a disk that may be slow.
-            let from = now - millis(window) + 1_000;
-            move |t: &&Try| !t.action.only_looks() && t.outcome != Some(Outcome::NotApplicable) && t.ended.unwrap_or(now) > from
-        };
-        let of_server = self.tries.values().filter(acted(budgets.starts_window)).filter(|t| t.server == id).count();
-        if of_server >= budgets.starts_per_server.get() as usize * spread {
-            self.broken(format!("{attempt}: the {}. start of {id} within {:#}", of_server + 1, budgets.starts_window));
-        }
-        let all = self.tries.values().filter(acted(budgets.actions_window)).count();
-        if all >= budgets.actions.get() as usize * spread {
-            self.broken(format!("{attempt}: the {}. action within {:#}", all + 1, budgets.actions_window));
-        }
-    }
-
-    /// Of many that died at once only one is touched until one came back.
-    fn within_storm(&mut self, attempt: &str, id: &str, now: i64) {
-        let window = millis(self.policy.storm.window);
-        let Some(me) = self.case(id).cloned() else { return };
-        // The densest window around this case.
-        let near = |c: &&Case| (c.opened - me.opened).abs() <= window;
-        let mut times: Vec<i64> = self.cases.iter().filter(near).map(|c| c.opened).collect();
-        times.sort_unstable();
-        let need = (self.policy.storm.servers.get() as usize).max(share(self.policy.storm.share, self.known));
-        let dense = times.iter().filter_map(|from| {
-            let inside: BTreeSet<&str> =
-                self.cases.iter().filter(|c| c.opened >= *from && c.opened <= from + window).map(|c| c.server.as_str()).collect();
-            (inside.len() >= need && me.opened >= *from && me.opened <= from + window).then_some((*from, from + window))
-        });
-        let Some((from, to)) = dense.into_iter().next() else { return };
-        let members: Vec<&Case> = self.cases.iter().filter(|c| c.opened >= from && c.opened <= to).collect();
-        let recovered = members.iter().filter(|c| c.recovered).count();
-        let exhausted: BTreeSet<&str> = members.iter().filter(|c| c.exhausted).map(|c| c.server.as_str()).collect();
-        let formed = members.iter().map(|c| c.opened).max().unwrap_or(now);
-        let at_work =
-            |t: &&Try| !t.action.only_looks() && t.outcome.is_none() && t.opened >= formed && members.iter().any(|c| c.id == t.incident);
-        let busy = self.tries.values().filter(at_work).filter(|t| !exhausted.contains(t.server.as_str())).count();
-        if busy >= recovered.max(1) && !exhausted.contains(id) && self.steps == 0 {
-            self.broken(format!("{attempt}: {} of a storm are acted on at once, {recovered} came back", busy + 1));
-        }
-    }
-
     /// A record is durable.
     pub fn wrote(&mut self, record: &Record, hangar: &Hangar) {
         let now = mono();
         match &record.body {
-            Body::IncidentOpened { incident_id, mcp_server, reason, .. } => {
+            Body::IncidentOpened { incident_id, mcp_server, reason, reopens, .. } => {
                 if self.case(mcp_server).is_some() {
                     self.broken(format!("{incident_id}: a second open incident of one server"));
                 }
                 let (id, server) = (incident_id.clone(), mcp_server.clone());
-                self.cases.push(Case { id, opened: now, reason: *reason, exhausted: false, recovered: false, closed: false, server });
+                self.cases.push(Case {
+                    id,
+                    opened: now,
+                    reason: *reason,
+                    exhausted: false,
+                    recovered: false,
+                    closed: false,
+                    server,
+                    reopens: reopens.clone(),
+                });
                 if let Some(s) = hangar.servers.get(mcp_server)
                     && !s.broken
                 {
@@ -323,12 +278,15 @@ impl Check {
                     incident: incident_id.clone(),
                     action: *action,
                     opened: now,
-                    starts: 0,
-                    stops: 0,
+                    sent: BTreeMap::new(),
                     half: false,
+                    saved: None,
+                    seconds: 0,
+                    second_at: 0,
                     receipt: None,
                     outcome: None,
                     ended: None,
+                    approved: !action.only_looks() && self.people.uses_approval(incident_id, *action),
                 };
                 if self.tries.insert(attempt_id.clone(), new).is_some() {
                     self.broken(format!("{attempt_id}: opened twice"));
@@ -342,8 +300,12 @@ impl Check {
             Body::AttemptSettled { attempt_id, outcome, .. } => self.settled(attempt_id, *outcome, hangar),
             Body::HoldOrdered { mcp_server, cause, .. } => {
                 let earned = match cause {
-                    HoldCause::TookHangarDown => !hangar.downs.is_empty(),
-                    HoldCause::Person => false,
+                    // Nobody tells a medic that another one had its Hangar restarted.
+                    HoldCause::TookHangarDown => {
+                        let unasked = |at: &i64| !self.in_charge_at(*at);
+                        !hangar.downs.is_empty() || hangar.restarted_by_others || hangar.ordered_downs.iter().any(unasked)
+                    }
+                    HoldCause::Person => self.people.asked_hold.contains(mcp_server),
                     HoldCause::UserRequest | HoldCause::Manual | HoldCause::Shutdown | HoldCause::DetectionBlock | HoldCause::Other => {
                         hangar.servers.get(mcp_server).is_none_or(|s| s.ever_stopped)
                     }
@@ -352,9 +314,14 @@ impl Check {
                     self.broken(format!("{mcp_server}: held ({cause}) though nobody stopped it"));
                 }
                 self.orders.insert(mcp_server.clone(), *cause);
+                self.orders_at.insert(mcp_server.clone(), now);
             }
             Body::HoldReleased { mcp_server, .. } => {
-                self.orders.remove(mcp_server);
+                let cause = self.orders.remove(mcp_server);
+                let by_person_only = matches!(cause, Some(HoldCause::Person | HoldCause::TookHangarDown));
+                if by_person_only && !self.people.asked_resume.contains(mcp_server) {
+                    self.broken(format!("{mcp_server}: what only a person ends was ended without one"));
+                }
                 self.noticed.remove(mcp_server);
             }
             Body::HangarRestarted { .. }
@@ -365,13 +332,10 @@ impl Check {
             | Body::GrantExpired { .. }
             | Body::GrantRefused { .. }
             | Body::Request { .. }
-            | Body::RequestEnded { .. }
-            | Body::AttemptSaved { .. }
-            | Body::AttemptSecond { .. }
-            | Body::Paused { .. }
-            | Body::Unpaused { .. }
-            | Body::Approved { .. }
-            | Body::ApprovalEnded { .. } => {}
+            | Body::RequestEnded { .. } => {}
+            Body::AttemptSaved { attempt_id, saved } => self.saves(attempt_id, saved),
+            Body::AttemptSecond { attempt_id, .. } => self.begins_second(attempt_id),
+            Body::Paused { .. } | Body::Unpaused { .. } | Body::Approved { .. } | Body::ApprovalEnded { .. } => self.asked(&record.body),
         }
     }
 
@@ -397,11 +361,18 @@ impl Check {
     fn settled(&mut self, attempt: &str, outcome: Outcome, hangar: &Hangar) {
         let Some(done) = self.tries.get(attempt).cloned() else { return self.broken(format!("{attempt}: settled, and never opened")) };
         if outcome == Outcome::Recovered {
-            let served = hangar.servers.get(&done.server).is_some_and(|s| s.last_served > done.opened);
-            if !served || !self.served_lately(hangar, &done.server) {
+            if done.action.restores_fleet() {
+                self.brought_back(attempt, &done, hangar);
+            }
+            let served = done.action.restores_fleet() || hangar.servers.get(&done.server).is_some_and(|s| s.last_served > done.opened);
+            let lately = done.action.restores_fleet() || self.served_lately(hangar, &done.server);
+            if !served || !lately {
                 self.broken(format!("{attempt}: recovered, and the server does not work"));
             }
-            if done.starts == 0 && !done.action.only_looks() {
+            // Where we stopped it, somebody else's start may have been faster.
+            let started = done.sent.keys().any(|(id, what)| *id == done.server && (*what == "start" || done.half));
+            let may_have_acted = done.receipt == Some(Receipt::Unknown);
+            if !started && !may_have_acted && !done.action.only_looks() && !done.action.restores_fleet() {
                 self.broken(format!("{attempt}: recovered by a start that was never sent"));
             }
         }
@@ -424,7 +395,9 @@ impl Check {
         }
         let recovered = self.tries.values().any(|t| t.incident == incident && t.outcome == Some(Outcome::Recovered));
         match how {
-            Closed::Recovered if !recovered => self.broken(format!("{incident}: recovered, and no attempt did it")),
+            Closed::Recovered if !recovered && !self.brought_back_by_fleet(&case.server, case.opened) => {
+                self.broken(format!("{incident}: recovered, and no attempt did it"))
+            }
             Closed::HealedByItself if !self.served_lately(hangar, &case.server) => {
                 self.broken(format!("{incident}: healed by itself, and the server does not work"));
             }
@@ -436,90 +409,28 @@ impl Check {
         });
     }
 
-    // ---- what is sent ----
-
-    /// A start is about to leave: no more of them a second than allowed.
-    pub fn leaves(&mut self, path: &str) {
-        if !path.ends_with("/start") {
-            return;
-        }
-        let (now, gap) = (mono(), 1000 / i64::from(self.policy.budgets.starts_per_second.get()));
-        if self.heard.started.last().is_some_and(|last| now - last < gap - 1) {
-            self.broken(format!("{path}: two starts within {gap} ms"));
-        }
-        self.heard.started.push(now);
-    }
-
-    /// A request that changes something is at Hangar, and `served` it (not refused by the rate limit or at the door).
-    pub fn arrives(&mut self, path: &str, served: bool, hangar: &Hangar) {
-        let parts: Vec<&str> = path.split('/').collect();
-        let (id, what) = match parts.as_slice() {
-            ["api", "mcp_servers", id, what @ ("start" | "stop")] => ((*id).to_owned(), *what),
-            ["api", "groups", group, "rebalance"] => return self.rebalances(group),
-            _ => return self.broken(format!("POST {path}: nothing of ours")),
-        };
-        let Some((attempt, t)) = self.open_try(&id).map(|(a, t)| (a.clone(), t.clone())) else {
-            return self.broken(format!("POST {path}: no open attempt is on record"));
-        };
-        if t.receipt.is_some() {
-            self.broken(format!("POST {path}: {attempt} has its receipt already"));
-        }
-        let fits = match (t.action, what) {
-            (Rung::SessionReconnect | Rung::LeaseRecovery | Rung::WorkerRestart, "start") | (Rung::WorkerRestart, "stop") => true,
-            (_, _) => false,
-        };
-        if !fits {
-            self.broken(format!("POST {path}: {attempt} is a {}", t.action));
-        }
-        if self.noticed.contains(&id) && what == "start" {
-            self.broken(format!("POST {path}: a stop by somebody else was seen before"));
-        }
-        let blocked = self.case(&id).is_some_and(|c| c.reason == Reason::CapabilityBlocked);
-        if blocked && what == "start" {
-            self.broken(format!("POST {path}: capability_blocked is on record"));
-        }
-        if !hangar.servers.get(&id).is_none_or(|s| s.broken) {
-            self.broken(format!("POST {path}: nobody broke it"));
-        }
-        if !served {
-            return;
-        }
-        let sent = if what == "start" { t.starts } else { t.stops };
-        if sent > 0 {
-            self.broken(format!("POST {path}: {attempt} did that already"));
-        }
-        self.tried(&attempt, |t| if what == "start" { t.starts += 1 } else { t.stops += 1 });
-    }
-
-    fn rebalances(&mut self, group: &str) {
-        let ours = self.tries.values().any(|t| t.action == Rung::LeaseRecovery && t.outcome.is_none() && t.receipt.is_none());
-        if !ours {
-            self.broken(format!("{group}: rebalanced without an attempt"));
-        }
-    }
-
-    /// A login of ours was refused.
-    pub fn refused_login(&mut self, in_a_row: u32) {
-        self.logins_refused = self.logins_refused.max(in_a_row);
-        if in_a_row >= 8 {
-            self.broken(format!("{in_a_row} refused logins in a row: users are about to be locked out"));
-        }
-    }
-
     // ---- how it ends ----
 
     /// Servers that are not brought back and that no person has to decide on.
     pub fn left(&self, hangar: &Hangar, tells_reasons: bool) -> Vec<String> {
+        let tended = self.people.tend;
         let decided_by_person = |id: &str| {
             let reason = self.case(id).map(|c| c.reason);
-            let undeterminable = reason == Some(Reason::Unknown) && !tells_reasons;
-            self.orders.contains_key(id) || reason == Some(Reason::CapabilityBlocked) || undeterminable || self.observe
+            // What was only ill when Hangar went down reads cold now, and may be blocked for all that anybody knows.
+            let lost = self.case(id).is_some_and(|c| hangar.downs.iter().chain(&hangar.ordered_downs).any(|at| *at >= c.opened));
+            let undeterminable = reason == Some(Reason::Unknown) && (!tells_reasons || lost);
+            let held = self.orders.get(id).is_some_and(|cause| !tended || !matches!(cause, HoldCause::Person | HoldCause::TookHangarDown));
+            // What is stuck besides needs more than the start that can be approved.
+            let stuck = hangar.servers.get(id).is_some_and(|s| s.stuck || s.state == State::Ready);
+            let blocked = reason == Some(Reason::CapabilityBlocked) && (!tended || stuck);
+            held || blocked || undeterminable || self.only_watched(id)
         };
         let mut left = Vec::new();
         for (id, server) in &hangar.servers {
             let open = self.case(id).is_some();
             // Cold without an incident is idle, or was stopped.
-            let rests = server.state == State::Cold && !open;
+            let owed = server.owed && !self.told_of_loss() && hangar.ordered_downs.last().is_some_and(|at| self.brings_back_at(id, *at));
+            let rests = server.state == State::Cold && !open && !owed && server.taken_out.is_none();
             if !decided_by_person(id) && !rests && (open || !server.serves) {
                 left.push(id.clone());
             }

@@ -22,8 +22,6 @@ use super::mutants::Mutant;
 use super::rng::Rng;
 use super::time::{mono, until, wait};
 
-pub const INSTANCE: &str = "sim";
-
 /// What is wrong with the way between the medic and Hangar.
 #[derive(Debug, Clone, Default)]
 pub struct Weather {
@@ -43,6 +41,7 @@ pub struct Weather {
 
 /// Everything of a world that is shared.
 pub struct State {
+    pub instance: String,
     pub rng: Rng,
     pub hangar: Hangar,
     pub check: Check,
@@ -67,8 +66,9 @@ pub struct Disk {
 }
 
 impl State {
-    pub fn new(rng: Rng, hangar: Hangar, check: Check, mutant: Option<Mutant>) -> Self {
+    pub fn new(instance: String, rng: Rng, hangar: Hangar, check: Check, mutant: Option<Mutant>) -> Self {
         Self {
+            instance,
             rng,
             hangar,
             check,
@@ -103,11 +103,15 @@ impl Shared {
         let mut state = self.0.lock().expect("no panic before");
         let now = mono();
         state.hangar.advance(now);
+        if std::mem::take(&mut state.hangar.took_medic) {
+            state.say("** the medic goes down with Hangar");
+            state.blown.notify_one();
+        }
         state
     }
 
     /// A point at which the medic may die: nothing after it happens in that process.
-    async fn edge(&self, name: &str) {
+    pub async fn edge(&self, name: &str) {
         let blown = {
             let mut state = self.lock();
             state.edges += 1;
@@ -130,7 +134,7 @@ impl Shared {
     }
 
     async fn carry(&self, sent: &Sent) -> Result<Answer, Fault> {
-        let posts = sent.method == "POST";
+        let posts = sent.method != "GET";
         let what = format!("{} {}", sent.method, sent.path);
         if posts {
             self.edge(&format!("before {what}")).await;
@@ -167,12 +171,13 @@ impl Shared {
                 let body = serde_json::json!({"error": "access_denied", "message": "no", "details": {}});
                 Reply::Now(403, body)
             } else {
-                let reply = hangar.arrive(&sent.method, &sent.path);
+                let body: Value = sent.body.as_deref().and_then(|body| serde_json::from_str(body).ok()).unwrap_or_default();
+                let reply = hangar.arrive(&sent.method, &sent.path, body["member_id"].as_str());
                 if posts {
                     let served = !matches!(reply, Reply::Now(401 | 403 | 429, _) | Reply::Gone);
-                    check.arrives(&sent.path, served, hangar);
+                    check.arrives(&sent.method, &sent.path, served, hangar);
                     if twice {
-                        check.arrives(&sent.path, served, hangar);
+                        check.arrives(&sent.method, &sent.path, served, hangar);
                     }
                     state.say(format!("-> {what}"));
                 }
@@ -274,7 +279,7 @@ impl Wire for Shared {
     }
 }
 
-fn full() -> LogError {
+pub fn full() -> LogError {
     LogError::Unwritable { place: Place::Server("sim".to_owned()), source: "no space left".into() }
 }
 
@@ -297,21 +302,22 @@ impl AttemptLog for Shared {
                     return Err(full());
                 }
                 let forgets = state.mutant == Some(Mutant::ForgetsIntent);
+                let instance = state.instance.clone();
                 let mut records = Vec::new();
                 for body in bodies {
                     let before = state.disk.records.last().map(|(r, _)| (r.seq, r.hash.clone()));
                     let (seq, prev_hash) = before.map_or((1, GENESIS.to_owned()), |(seq, hash)| (seq + 1, hash));
                     let text = serde_json::to_string(&body).expect("a body is JSON");
-                    let hash = hash_of(&prev_hash, INSTANCE, seq, &format!("{at:.6}"), actor, &text);
+                    let hash = hash_of(&prev_hash, &instance, seq, &format!("{at:.6}"), actor, &text);
                     let lost = forgets && matches!(body, Body::AttemptOpened { .. });
-                    let record = Record { instance: INSTANCE.to_owned(), seq, at, actor: actor.to_owned(), body, prev_hash, hash };
+                    let record = Record { instance: instance.clone(), seq, at, actor: actor.to_owned(), body, prev_hash, hash };
                     if !lost {
                         state.say(format!("   {text}"));
                         let State { check, hangar, .. } = &mut *state;
                         check.wrote(&record, hangar);
                         state.disk.records.push((record.clone(), text));
                     }
-                    records.push(record);
+                    records.push(state.mutant.map_or(record.clone(), |mutant| mutant.record(record)));
                 }
                 records
             };
@@ -323,6 +329,10 @@ impl AttemptLog for Shared {
     fn history<'a>(&'a self, policy: &'a Policy, now: Timestamp) -> BoxFuture<'a, Result<History, LogError>> {
         Box::pin(async move {
             let mut history = History::default();
+            let mut state = self.lock();
+            let keeps = state.mutant == Some(Mutant::KeepsItsConfig);
+            state.check.takes_over(policy, keeps);
+            drop(state);
             for (record, text) in &self.lock().disk.records {
                 // As a store does it: what was written is read again.
                 let body: Body = serde_json::from_str(text).expect("what was written can be read");
@@ -401,7 +411,8 @@ impl AuthMemory for Shared {
     }
 }
 
-/// Servers of which the log that the medic has read tells a capability block.
-pub fn blocked_in(states: &[hangar_medic::observe::log::ServerState]) -> BTreeSet<String> {
-    states.iter().filter(|s| s.capability_blocked_since_start).map(|s| s.mcp_server.clone()).collect()
+/// Servers of which the log that the medic has read tells a capability block, and the tools that it names.
+pub fn blocked_in(states: &[hangar_medic::observe::log::ServerState]) -> BTreeMap<String, BTreeSet<String>> {
+    let blocked = states.iter().filter(|s| s.capability_blocked_since_start);
+    blocked.map(|s| (s.mcp_server.clone(), s.undeclared_tools.iter().cloned().collect())).collect()
 }

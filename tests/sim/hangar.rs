@@ -3,6 +3,7 @@
 //! States, backoff, recovery saga, health sweep, group recovery, lagging gauge and counters, restarts, rate limit, lock-out.
 
 mod answers;
+mod befall;
 
 use std::collections::BTreeMap;
 
@@ -25,6 +26,20 @@ pub enum Upstream {
     Drifts,
     /// Its start takes Hangar down.
     KillsHangar,
+    /// Broken until Hangar's process is another one.
+    NeedsHangar,
+    /// Broken until the platform restarts what is behind it.
+    NeedsRuntime,
+}
+
+/// A restart of Hangar that was ordered.
+#[derive(Debug, Clone, Copy)]
+pub struct Restart {
+    pub at: i64,
+    pub lasts: i64,
+    pub takes_medic: bool,
+    /// The medic beside this very replica ordered it, and has to bring its servers back.
+    pub ours: bool,
 }
 
 /// A start under way.
@@ -60,6 +75,8 @@ pub struct Server {
     pub dead: Option<(Reason, Timestamp)>,
     /// Undeclared tools were found, and no start was completed since.
     pub blocked: bool,
+    /// Undeclared tools that a drifting upstream exposes.
+    drift: usize,
     start: Option<Start>,
     saga: Option<(usize, i64)>,
     pub in_rotation: bool,
@@ -74,6 +91,10 @@ pub struct Server {
     pub last_served: i64,
     /// Since when it is degraded, or starting.
     pub busy_since: i64,
+    /// It was up when a restart was carried out for the medic, and not since.
+    pub owed: bool,
+    /// The group that it was taken out of.
+    pub taken_out: Option<String>,
 }
 
 impl Server {
@@ -97,6 +118,7 @@ impl Server {
             failed_at: None,
             dead: None,
             blocked: false,
+            drift: 1,
             start: None,
             saga: None,
             in_rotation: false,
@@ -107,6 +129,8 @@ impl Server {
             serves: false,
             last_served: -1_000_000_000,
             busy_since: 0,
+            owed: false,
+            taken_out: None,
         }
     }
 
@@ -153,8 +177,14 @@ pub struct Hangar {
     /// What went over its event stream since it was last taken.
     pub events: Vec<Told>,
     rng: Rng,
-    /// Times at which Hangar went down.
+    /// Times at which Hangar went down, and not by an order.
     pub downs: Vec<i64>,
+    pub ordered_downs: Vec<i64>,
+    pub restarted_by_others: bool,
+    /// Restarts that are ordered and yet to come.
+    pub restarts: Vec<Restart>,
+    /// A restart has just taken the medic down.
+    pub took_medic: bool,
 }
 
 fn ms(n: i64) -> SignedDuration {
@@ -181,6 +211,10 @@ impl Hangar {
             events: Vec::new(),
             rng,
             downs: Vec::new(),
+            ordered_downs: Vec::new(),
+            restarted_by_others: false,
+            restarts: Vec::new(),
+            took_medic: false,
         }
     }
 
@@ -208,7 +242,13 @@ impl Hangar {
         let sagas = self.servers.values().filter_map(|s| s.saga).map(|(_, at)| at);
         let counts = self.servers.values().flat_map(|s| s.uncounted.iter().map(|(at, _)| *at));
         let groups = self.group_due.values().map(|(at, _)| *at);
-        let all = starts.chain(sagas).chain(counts).chain(groups).chain([self.next_health]).chain(self.back_at);
+        let all = starts
+            .chain(sagas)
+            .chain(counts)
+            .chain(groups)
+            .chain([self.next_health])
+            .chain(self.back_at)
+            .chain(self.restarts.iter().map(|r| r.at));
         all.min().unwrap_or(i64::MAX)
     }
 
@@ -230,11 +270,16 @@ impl Hangar {
             if server.serves {
                 server.last_served = now;
                 server.stopped = false;
+                server.owed = false;
             }
         }
     }
 
     fn happen(&mut self) {
+        if let Some(n) = self.restarts.iter().position(|r| r.at <= self.now) {
+            let restart = self.restarts.remove(n);
+            self.restarted(restart);
+        }
         if self.back_at.is_some_and(|at| at <= self.now) {
             self.back_at = None;
             self.up = true;
@@ -290,36 +335,6 @@ impl Hangar {
         } else {
             // 2.20 with a remote upstream that is gone: ready for ever.
             server.session_lost = true;
-        }
-    }
-
-    /// A group with nothing to select has its evicted members started.
-    fn recover_groups(&mut self) {
-        if self.version < (2, 23, 0) || !self.up {
-            return self.group_due.clear();
-        }
-        let mut groups: BTreeMap<String, (usize, Vec<String>)> = BTreeMap::new();
-        for (id, server) in &self.servers {
-            if let Some(group) = &server.group {
-                let entry = groups.entry(group.clone()).or_default();
-                entry.0 += usize::from(server.in_rotation);
-                if server.evicted && server.state == State::Dead && !server.blocked {
-                    entry.1.push(id.clone());
-                }
-            }
-        }
-        for (group, (selectable, evicted)) in groups {
-            if selectable > 0 || evicted.is_empty() {
-                self.group_due.remove(&group);
-                continue;
-            }
-            let (due, wait) = *self.group_due.entry(group.clone()).or_insert((self.now + 30_000, 30_000));
-            if due <= self.now {
-                self.group_due.insert(group, (self.now + wait * 2, (wait * 2).min(600_000)));
-                for id in evicted {
-                    self.begin_start(&id);
-                }
-            }
         }
     }
 
@@ -393,14 +408,15 @@ impl Hangar {
             Upstream::Drifts => {
                 server.blocked = true;
                 server.starts_failed += 1;
-                let drift = json!({"mcp_server_id": id, "undeclared_tools": ["extra"], "enforcement_mode": "block",
+                let tools: Vec<String> = (0..server.drift).map(|n| format!("extra{n}")).collect();
+                let drift = json!({"mcp_server_id": id, "undeclared_tools": tools, "enforcement_mode": "block",
                     "event": "capability_drift_detected", "level": "warning"});
                 self.say(drift);
                 self.say_failed(id, "CapabilityBlockedError");
                 self.die(id, Reason::CapabilityBlocked);
             }
             Upstream::KillsHangar => self.down(now + 4_000),
-            Upstream::Broken | Upstream::Hangs => self.fail(id, start.was_given_up),
+            Upstream::Broken | Upstream::Hangs | Upstream::NeedsHangar | Upstream::NeedsRuntime => self.fail(id, start.was_given_up),
         }
     }
 
@@ -452,144 +468,6 @@ impl Hangar {
             self.say(json!({"event": retry, "level": "info", "logger": "mcp_hangar.application.sagas.mcp_server_recovery_saga"}));
             self.tell(id, What::Degraded);
         }
-    }
-
-    /// Hangar's process ends; everything but the definitions, and the log, is lost.
-    pub fn down(&mut self, back_at: i64) {
-        self.up = false;
-        self.back_at = Some(back_at);
-        self.downs.push(self.now);
-        self.group_due.clear();
-        for server in self.servers.values_mut() {
-            let fresh = Server::new(server.mode, server.group.clone(), server.upstream);
-            let kept = std::mem::replace(server, fresh);
-            server.blocked = kept.blocked;
-            server.broken = kept.broken;
-            server.stopped = kept.stopped;
-            server.ever_stopped = kept.ever_stopped;
-            server.last_served = kept.last_served;
-        }
-        self.events.clear();
-    }
-
-    /// A user's call that names the server, or one through its group.
-    pub fn call(&mut self, id: &str) {
-        let Some(server) = self.servers.get_mut(id).filter(|_| self.up) else { return };
-        let waits = server.backoff_until().is_some_and(|until| wall() < until);
-        // A user's call is as good as a start by the operator.
-        server.stopped &= server.state != State::Cold;
-        let crashed = matches!(server.dead, Some((Reason::Crashed, _)));
-        let blocked = matches!(server.dead, Some((Reason::CapabilityBlocked, _)));
-        match server.state {
-            State::Ready if server.process_gone => {
-                self.say(json!({"event": format!("mcp_server_dead: {id}"), "level": "warning"}));
-                self.begin_start(id);
-            }
-            State::Ready if !server.session_lost => server.last_healthy = Some(wall()),
-            State::Ready | State::Initializing | State::Degraded => {}
-            State::Dead if blocked || (waits && !crashed) => {}
-            State::Cold | State::Dead => self.begin_start(id),
-        }
-    }
-
-    /// Ends cold, whatever it was.
-    pub fn stop(&mut self, id: &str, reason: StopReason) {
-        let (now, lag, twice) = (self.now, self.rng.between(0, 250), self.version < (2, 21, 0));
-        let Some(server) = self.servers.get_mut(id).filter(|_| self.up) else { return };
-        server.state = State::Cold;
-        server.gauge = Some(State::Cold);
-        server.dead = None;
-        server.saga = None;
-        server.start = None;
-        server.stuck = false;
-        server.session_lost = false;
-        server.process_gone = false;
-        server.in_rotation = false;
-        server.evicted = false;
-        server.uncounted.push((now + lag, reason));
-        if twice && !matches!(reason, StopReason::Idle | StopReason::Shutdown | StopReason::MaxRetriesExceeded) {
-            server.uncounted.push((now + lag, StopReason::Shutdown));
-        }
-        self.tell(id, What::Stopped(reason));
-        self.watch();
-    }
-
-    /// A person's stop, or a detection rule's.
-    pub fn stop_on_purpose(&mut self, id: &str, reason: StopReason) {
-        if self.up && self.servers.contains_key(id) {
-            self.stop(id, reason);
-            let server = self.servers.get_mut(id).expect("it is there");
-            server.stopped = true;
-            server.ever_stopped = true;
-        }
-    }
-
-    /// The process of a ready server ends.
-    pub fn crash(&mut self, id: &str) {
-        if let Some(server) = self.servers.get_mut(id).filter(|s| s.state == State::Ready) {
-            server.process_gone = true;
-            if server.mode == "subprocess" {
-                self.say(json!({"event": "stdio_client_eof_on_stdout", "level": "warning", "logger": "mcp_hangar.stdio_client"}));
-            }
-        }
-        self.watch();
-    }
-
-    /// As if so many starts had failed.
-    pub fn kill(&mut self, id: &str, failures: u32, reason: Reason) {
-        if !self.up || !self.servers.contains_key(id) {
-            return;
-        }
-        let server = self.servers.get_mut(id).expect("it is there");
-        // Somebody must have started it for that.
-        server.stopped = false;
-        server.failures = failures;
-        server.failed_at = (failures > 0).then(wall);
-        server.starts_failed += u64::from(failures);
-        if reason == Reason::GivenUp {
-            server.stops.entry(StopReason::MaxRetriesExceeded).and_modify(|n| *n += 1).or_insert(1);
-            self.say_failed(id, "McpServerStartError");
-            self.die(id, reason);
-            self.say(json!({"mcp_server_id": id, "reason": "max_retries_exceeded", "event": "mcp_server_given_up", "level": "warning"}));
-        } else if reason == Reason::StartFailed {
-            self.say_failed(id, "McpServerStartError");
-            self.die(id, reason);
-        } else {
-            self.say(json!({"event": format!("mcp_server_dead: {id}"), "level": "warning"}));
-            self.die(id, Reason::Crashed);
-        }
-        self.watch();
-    }
-
-    /// Degraded or initializing, and nothing goes on.
-    pub fn stick(&mut self, id: &str, state: State) {
-        let now = self.now;
-        let known = |s: &&mut Server| s.gauge.is_some() && s.state != State::Cold;
-        let Some(server) = self.servers.get_mut(id).filter(|_| self.up).filter(known) else { return };
-        server.state = state;
-        server.stuck = true;
-        server.dead = None;
-        server.start = None;
-        server.saga = None;
-        server.gauge = Some(state);
-        server.busy_since = now;
-        server.in_rotation = false;
-        self.watch();
-    }
-
-    /// A changed definition of a dead server: REST cold, and the gauge stays.
-    pub fn edit(&mut self, id: &str) {
-        if let Some(server) = self.servers.get_mut(id).filter(|s| self.up && s.state == State::Dead) {
-            server.state = State::Cold;
-            server.dead = None;
-            server.saga = None;
-        }
-    }
-
-    /// Spends the bucket that all callers share.
-    pub fn spend(&mut self, n: f64) {
-        self.refill();
-        self.tokens = (self.tokens - n).max(0.0);
     }
 
     fn refill(&mut self) {

@@ -14,6 +14,7 @@
 
 mod check;
 mod edges;
+mod fleet;
 mod found;
 mod hangar;
 mod mutants;

@@ -3,7 +3,7 @@
 use std::num::{NonZeroU8, NonZeroU32};
 
 use hangar_medic::observe::metrics_text::MetricsReading;
-use hangar_medic::policy::{Mode, Policy};
+use hangar_medic::policy::{Body, HoldCause, Mode, Policy, Record};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
@@ -36,6 +36,18 @@ pub enum Mutant {
     GivesUp,
     /// Every server that is read looks dead.
     SeesDeath,
+    /// A person's pause is over at once.
+    ForgetsPauses,
+    /// A person's hold order is none.
+    ForgetsHolds,
+    /// Knows of no maintenance window.
+    KeepsNoWindows,
+    /// A new configuration changes nothing.
+    KeepsItsConfig,
+    /// An approval never ends.
+    ApprovesForEver,
+    /// Whoever holds the fleet lock, it goes on.
+    BlindToTheLock,
 }
 
 impl Mutant {
@@ -53,6 +65,12 @@ impl Mutant {
         Self::NotObserving,
         Self::GivesUp,
         Self::SeesDeath,
+        Self::ForgetsPauses,
+        Self::ForgetsHolds,
+        Self::KeepsNoWindows,
+        Self::KeepsItsConfig,
+        Self::ApprovesForEver,
+        Self::BlindToTheLock,
     ];
 
     /// The policy that it goes by instead of the operator's.
@@ -83,7 +101,13 @@ impl Mutant {
             | Self::BlindToBlocks
             | Self::BlindToStops
             | Self::Credulous
-            | Self::SeesDeath => {}
+            | Self::SeesDeath
+            | Self::ForgetsPauses
+            | Self::ForgetsHolds
+            | Self::KeepsNoWindows
+            | Self::KeepsItsConfig
+            | Self::ApprovesForEver
+            | Self::BlindToTheLock => {}
         }
         policy
     }
@@ -138,7 +162,13 @@ impl Mutant {
             | Self::Impatient
             | Self::BlindToStops
             | Self::NotObserving
-            | Self::GivesUp => {}
+            | Self::GivesUp
+            | Self::ForgetsPauses
+            | Self::ForgetsHolds
+            | Self::KeepsNoWindows
+            | Self::KeepsItsConfig
+            | Self::ApprovesForEver
+            | Self::BlindToTheLock => {}
         }
         body
     }
@@ -153,6 +183,19 @@ impl Mutant {
             }
         }
         reading
+    }
+
+    /// What it makes of a record that it wrote.
+    pub fn record(self, mut record: Record) -> Record {
+        match (self, &mut record.body) {
+            (Self::ForgetsPauses, Body::Paused { until, .. }) => *until = record.at,
+            (Self::ApprovesForEver, Body::Approved { expires_at, .. }) => *expires_at += SignedDuration::from_hours(24),
+            (Self::ForgetsHolds, Body::HoldOrdered { mcp_server, cause: HoldCause::Person, .. }) => {
+                record.body = Body::HoldReleased { mcp_server: mcp_server.clone(), why: String::new() };
+            }
+            _ => {}
+        }
+        record
     }
 
     /// Hangar's log is of no use to it.

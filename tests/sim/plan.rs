@@ -1,11 +1,16 @@
 //! What a world is made of and what befalls it, drawn from its seed.
 
+mod broad;
+mod people;
+
 use std::num::NonZeroU32;
 
 use hangar_medic::policy::{Mode, Policy, Reason, State as ServerStateWord, StopReason};
 use jiff::SignedDuration;
 
+use super::check::people::Span;
 use super::edges::Weather;
+use super::fleet::Mood;
 use super::hangar::Upstream;
 use super::rng::Rng;
 
@@ -31,11 +36,26 @@ pub enum Blow {
     MedicCrash(u64),
     MedicKill,
     MedicTerm,
+    /// Killed, and not back for so long.
+    MedicGone(i64),
     Step(i64),
     LogLag(i64),
     DeafTo(bool),
     Noise,
     Silence(String, bool),
+    /// A blocked server exposes yet another tool.
+    DriftsOn(String),
+    Pause(Option<String>, i64),
+    Unpause,
+    Hold(String),
+    Resume(String),
+    /// A person looks at what there is to approve, and later approves what was seen.
+    Look(String),
+    Approve(String, &'static str),
+    /// How the platform is, and whether it takes the medic down with Hangar.
+    Mood(Mood, bool),
+    /// A new configuration.
+    Reload(Box<(Policy, Vec<Span>)>),
 }
 
 /// What a world is made of.
@@ -50,12 +70,19 @@ pub struct Plan {
     pub reads_log: bool,
     pub hears_events: bool,
     pub asks_alertmanager: bool,
+    pub windows: Vec<Span>,
+    /// Somebody decides on what waits for a person, once all faults have ended.
+    pub tended: bool,
+    /// There is a platform.
+    pub broad: bool,
+    /// Another replica of the same Hangar, with a medic of its own. They share the platform and the fleet lock.
+    pub peer: Option<Box<Self>>,
     pub blows: Vec<(i64, Blow)>,
     /// When the last fault has ended.
     pub mended: i64,
 }
 
-fn minutes(n: i64) -> i64 {
+pub fn minutes(n: i64) -> i64 {
     n * 60_000
 }
 
@@ -87,11 +114,38 @@ impl Plan {
         let hears_events = !reads_log || rng.chance(30);
         let asks_alertmanager = rng.chance(20);
         let long = minutes(*rng.pick(&[5, 10, 20, 40]));
-        let mut plan =
-            Self { seed, version, servers, policy, poll, reads_log, hears_events, asks_alertmanager, blows: Vec::new(), mended: 0 };
+        let mut plan = Self {
+            seed,
+            version,
+            servers,
+            policy,
+            poll,
+            reads_log,
+            hears_events,
+            asks_alertmanager,
+            windows: Vec::new(),
+            tended: false,
+            broad: false,
+            peer: None,
+            blows: Vec::new(),
+            mended: 0,
+        };
         plan.befall(&mut rng, long);
-        plan.mended = plan.blows.iter().map(|(at, _)| *at).max().unwrap_or(0).max(long) + 1_000;
+        plan.people(&mut Rng::new(seed ^ 0x9e0b_1e00), long);
+        let mut platform = Rng::new(seed ^ 0xb10a_d000);
+        if platform.chance(25) {
+            plan.broad(&mut platform, long);
+            if platform.chance(40) {
+                plan.replicate(&mut platform, long);
+            }
+        }
+        let all = plan.blows.iter().chain(plan.peer.iter().flat_map(|peer| &peer.blows));
+        plan.mended = all.map(|(at, _)| *at).max().unwrap_or(0).max(long) + 1_000;
         plan.blows.sort_by_key(|(at, _)| *at);
+        if let Some(peer) = &mut plan.peer {
+            peer.mended = plan.mended;
+            peer.blows.sort_by_key(|(at, _)| *at);
+        }
         plan
     }
 
@@ -227,7 +281,7 @@ impl Plan {
         }
     }
 
-    fn blow(&mut self, at: i64, blow: Blow) {
+    pub(super) fn blow(&mut self, at: i64, blow: Blow) {
         self.blows.push((at, blow));
     }
 
@@ -238,6 +292,9 @@ impl Plan {
         let slow = policy.exhausted_retry_max.max(policy.exhausted_retry) + policy.budgets.starts_window + policy.not_seen_healthy_after;
         let steps: i64 = self.blows.iter().map(|(_, b)| if let Blow::Step(by) = b { by.abs() } else { 0 }).sum();
         let each = minutes(2) * i64::try_from(self.servers.len()).unwrap_or(100);
-        2 * i64::try_from(slow.as_millis()).unwrap_or(0) + each + minutes(20) + steps
+        // What people hold back ends by itself, and may then meet a window.
+        let restarts = if self.broad { minutes(60) } else { 0 };
+        let held = restarts + minutes(30) + 2 * self.windows.iter().map(|w| minutes(w.lasts)).sum::<i64>();
+        2 * i64::try_from(slow.as_millis()).unwrap_or(0) + each + minutes(20) + steps + held
     }
 }

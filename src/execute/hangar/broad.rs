@@ -116,7 +116,7 @@ impl Executor {
             })
         };
         let each = async |id: &String| {
-            let done = self.start(id).await;
+            let done = self.start_one_of_many(id).await;
             (id.clone(), if done.receipt == Receipt::Accepted { Ok(()) } else { Err(done.detail) })
         };
         let outcomes: Vec<_> = stream::iter(ids.iter().filter(down)).map(each).buffer_unordered(AT_ONCE).collect().await;

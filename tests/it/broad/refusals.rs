@@ -156,6 +156,23 @@ fn each_brake_holds_each_rank_by_its_name() {
     assert_eq!(held(|w| w.snapshot.draining = true), all(Hold::Paused));
     assert_eq!(held(|w| w.policy.mode = hangar_medic::policy::Mode::Observe), all(Hold::ObserveOnly));
     assert_eq!(held(|w| w.policy.budgets.actions = std::num::NonZeroU32::MIN), all(Hold::BudgetSpent));
+    let pause = |w: &mut World, id: Option<&str>| {
+        let (principal, role, reason) = ("otto".to_owned(), "operator".to_owned(), "at work".to_owned());
+        w.record(
+            5,
+            Body::Paused { mcp_server: id.map(str::to_owned), until: now() + SignedDuration::from_mins(9), principal, role, reason },
+        );
+    };
+    assert_eq!(held(|w| pause(w, None)), all(Hold::Paused));
+    assert_eq!(held(|w| pause(w, Some("api"))), all(Hold::Paused));
+    // Whoever works on another server would lose it by what touches every one.
+    let paused = Some(Hold::Paused);
+    assert_eq!(held(|w| pause(w, Some("other"))), [paused, None, None, paused, paused, paused]);
+    let in_group = |w: &mut World| {
+        w.history.open.get_mut("api").unwrap().group = Some("grp".to_owned());
+        pause(w, Some("grp"));
+    };
+    assert_eq!(held(in_group), all(Hold::Paused));
     // Only what touches a whole replica takes the fleet's lock.
     let lease = Some(Hold::LeaseHeld);
     let replicas = |w: &mut World| w.policy.platform.instances = std::num::NonZeroU32::new(2).unwrap();

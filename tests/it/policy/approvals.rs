@@ -43,7 +43,12 @@ impl Case {
             process_start: None,
             group: None,
         });
-        let evidence = json!({"exposed_tools": exposed, "undeclared_tools": null, "server_log": ["x"]});
+        // A crash in the middle of it leaves nothing at all.
+        let evidence = if *exposed == json!("crash") {
+            json!({})
+        } else {
+            json!({"exposed_tools": exposed, "undeclared_tools": null, "server_log": ["x"]})
+        };
         case.attempt(Rung::CapabilityRefresh, &evidence);
         case
     }
@@ -232,4 +237,25 @@ fn what_ends_an_approval() {
     assert_eq!(spoil(&|c| c.snapshot.hangar.fresh = false), "", "nothing is known now");
     assert_eq!(spoil(&|c| c.snapshot.draining = true), "");
     assert_eq!(spoil(&|c| c.policy.mode = hangar_medic::policy::Mode::Observe), "");
+}
+
+#[test]
+fn what_no_look_told_is_looked_at_again_so_that_a_person_can_approve_it() {
+    let looks_after = |case: &mut Case, seconds: i64| {
+        case.now = zero() + secs(seconds);
+        case.snapshot.hangar.read_at = Some(case.now);
+        let planned = plan(&case.policy, &case.snapshot, &case.history, case.now);
+        let looks = |s: &Step| matches!(s, Step::Act(action) if action.rung == Rung::CapabilityRefresh);
+        (planned.steps.iter().any(looks), planned.wake_at)
+    };
+    for nothing in [json!("crash"), Value::Null] {
+        let mut case = Case::new(None, &nothing);
+        assert_eq!(looks_after(&mut case, 59), (false, Some(zero() + secs(60))), "{nothing}");
+        assert!(looks_after(&mut case, 60).0, "{nothing}");
+        case.attempt(Rung::CapabilityRefresh, &json!({}));
+        assert!(!looks_after(&mut case, 60 + 119).0 && looks_after(&mut case, 60 + 120).0, "{nothing}: the pause doubles");
+        case.attempt(Rung::CapabilityRefresh, &json!({"exposed_tools": ["a"]}));
+        assert!(!looks_after(&mut case, 86_400).0, "{nothing}: told");
+    }
+    assert!(!looks_after(&mut Case::new(Some(&["x"]), &json!("crash")), 86_400).0, "the log tells it");
 }

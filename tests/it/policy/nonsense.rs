@@ -189,6 +189,7 @@ impl Dice<'_> {
             given_up_at: self.maybe(Self::instant),
             not_cold_since: self.maybe(Self::instant),
             clock_stepped_at: self.maybe(Self::instant),
+            cold_before_restart: self.coin(),
             silenced: if self.roll() % 6 == 5 { Some(Silenced { until: self.instant(), what: String::new() }) } else { None },
             log: self.maybe(|dice| LogReading {
                 dead: dice.maybe(|dice| (dice.of(Reason::ALL), dice.provenance())),

@@ -41,6 +41,8 @@ pub struct Hangar {
     supervised: Option<Supervised>,
     upstream: Option<Running>,
     lent: Option<PathBuf>,
+    /// More of its environment.
+    pub env: Vec<(String, String)>,
     pub port: u16,
     pub key: Option<String>,
 }
@@ -58,6 +60,7 @@ impl Hangar {
             supervised: None,
             upstream: None,
             lent: None,
+            env: Vec::new(),
             port: free_port(),
             key: None,
         }
@@ -106,6 +109,12 @@ impl Hangar {
         let coordination = json!({"lease_ttl_s": seconds, "renew_interval_s": 1, "renew_deadline_s": seconds / 2});
         self.config.insert("coordination".into(), coordination);
         self.check_health_every(60);
+        self
+    }
+
+    /// Limits its callers as it does when nobody says: 10 commands a second for all of them, 20 at once.
+    pub fn with_its_own_rate_limit(mut self) -> Self {
+        self.config.remove("rate_limit");
         self
     }
 
@@ -212,6 +221,7 @@ impl Hangar {
                     .args(["--port", &self.port.to_string()])
                     .env("PYTHONUNBUFFERED", "1")
                     .envs(self.lent.iter().map(|lent| ("PYTHONPATH", lent)))
+                    .envs(self.env.iter().map(|(k, v)| (k, v)))
                     .current_dir(&self.dir),
                 &self.dir.join("hangar.console.log"),
             );
@@ -261,6 +271,11 @@ impl Hangar {
         let out = Command::new("sv").arg("once").arg(&service).output().unwrap();
         assert!(out.status.success(), "sv once: {}", String::from_utf8_lossy(&out.stderr));
         signal("KILL", pid.trim().parse().unwrap());
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.process.as_ref().unwrap().pid()
     }
 
     /// SIGKILL.

@@ -59,10 +59,12 @@ impl Hangar {
     }
 
     fn groups(&self) -> Value {
-        let mut groups: BTreeMap<&String, Vec<Value>> = BTreeMap::new();
+        // One whose last member was taken out is there all the same.
+        let mut groups: BTreeMap<&String, Vec<Value>> =
+            self.servers.values().filter_map(|s| Some((s.taken_out.as_ref()?, Vec::new()))).collect();
         for (id, s) in &self.servers {
             if let Some(group) = &s.group {
-                let member = json!({"id": id, "state": s.state.as_str(), "in_rotation": s.in_rotation});
+                let member = json!({"id": id, "state": s.state.as_str(), "in_rotation": s.in_rotation, "weight": 1, "priority": 1});
                 groups.entry(group).or_default().push(member);
             }
         }
@@ -71,7 +73,7 @@ impl Hangar {
     }
 
     /// One authenticated request arrives.
-    pub fn arrive(&mut self, method: &str, path: &str) -> Reply {
+    pub fn arrive(&mut self, method: &str, path: &str, member: Option<&str>) -> Reply {
         if !self.up {
             return Reply::Gone;
         }
@@ -119,11 +121,43 @@ impl Hangar {
                 }
                 Reply::Now(200, json!({"group_id": id}))
             }
+            ("GET", ["api", "mcp_servers", _, "l7_policy"]) => {
+                Reply::Now(404, json!({"error": {"code": "no_l7_policy", "message": "none", "details": {}}}))
+            }
+            ("DELETE", ["api", "groups", group, "members", id]) => {
+                match self.servers.get_mut(*id).filter(|s| s.group.as_deref() == Some(*group)) {
+                    Some(server) => {
+                        server.taken_out = server.group.take();
+                        server.in_rotation = false;
+                        server.evicted = false;
+                        Reply::Now(200, json!({"removed": id}))
+                    }
+                    None => not_found(id),
+                }
+            }
+            ("POST", ["api", "groups", group, "members"]) => {
+                let out = self.servers.iter_mut().find(|(id, s)| Some(id.as_str()) == member && s.taken_out.as_deref() == Some(*group));
+                match out {
+                    Some((id, server)) => {
+                        server.group = server.taken_out.take();
+                        server.in_rotation = server.state == State::Ready;
+                        Reply::Now(200, json!({"added": id}))
+                    }
+                    None => not_found(member.unwrap_or_default()),
+                }
+            }
             ("GET", ["api", "mcp_servers", id]) => match self.servers.get(*id) {
                 Some(server) => Reply::Now(200, self.detail(id, server)),
                 None => not_found(id),
             },
-            ("GET", ["api", "mcp_servers", _, "tools"]) => Reply::Now(200, json!({"tools": [{"name": "echo"}]})),
+            ("GET", ["api", "mcp_servers", id, "tools"]) => match self.servers.get(*id) {
+                Some(server) => {
+                    let extra = if server.blocked { server.drift } else { 0 };
+                    let tools = (0..extra).map(|n| format!("extra{n}")).chain(["echo".to_owned()]);
+                    Reply::Now(200, json!({"tools": tools.map(|name| json!({"name": name})).collect::<Vec<_>>()}))
+                }
+                None => not_found(id),
+            },
             ("GET", ["api", "mcp_servers", _, _]) => Reply::Now(200, json!({"logs": []})),
             ("POST", ["api", "mcp_servers", id, "start"]) => self.start(id),
             ("POST", ["api", "mcp_servers", id, "stop"]) => {

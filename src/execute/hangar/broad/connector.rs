@@ -57,7 +57,7 @@ impl Executor {
                     let detail = "put back, and not started: that was forbidden meanwhile";
                     return Done::new(Receipt::Accepted, Some(Outcome::Unresolved), detail);
                 }
-                Ok(()) => return self.start(&job.mcp_server).await,
+                Ok(()) => return self.start_one_of_many(&job.mcp_server).await,
                 Err(why) => last = why,
             }
         }

@@ -43,7 +43,7 @@ impl Executor {
         let (mut started, mut failed) = (Vec::new(), serde_json::Map::new());
         let mut own = None;
         for id in dead {
-            let done = self.start(&id).await;
+            let done = self.start_one_of_many(&id).await;
             if id == job.mcp_server {
                 own = Some(done.clone());
             }
