@@ -56,7 +56,7 @@ pub async fn verify(args: &AttemptsVerifyArgs, out: &mut dyn Write) -> anyhow::R
     if let Some(file) = &args.file {
         let reports = verify_file(file, args.head.as_ref())?;
         if args.head.is_some() && reports.len() > 1 {
-            anyhow::bail!("--head is the end of one chain, and {} has {}", file.display(), reports.len());
+            bail!("--head is the end of one chain, and {} has {}", file.display(), reports.len());
         }
         reports.into_iter().try_for_each(&mut tell)?;
         return Ok(code);

@@ -41,12 +41,12 @@ pub struct Saved {
     /// Servers that are left alone: blocked, dead for an unknown reason, or under a hold order.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub left: BTreeSet<String>,
-    /// Deliberate stops that Hangar had counted of each by then, where there were any.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub stops: BTreeMap<String, u64>,
     /// Every server that was known, where the action may change which there are.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub known: BTreeSet<String>,
+    /// Deliberate stops that Hangar had counted of each by then, where there were any.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub stops: BTreeMap<String, u64>,
     /// The place that a group member is taken out of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<Membership>,

@@ -25,6 +25,8 @@ pub struct World {
     pub running: BTreeSet<String>,
     jobs: Vec<Job>,
     pub sends: bool,
+    /// Attempts whose send never was.
+    stillborn: BTreeSet<String>,
     pub medic_up: bool,
     pub draining: bool,
     pub log_unwritable: bool,
@@ -62,6 +64,7 @@ impl World {
             running: BTreeSet::new(),
             jobs: Vec::new(),
             sends: true,
+            stillborn: BTreeSet::new(),
             medic_up: true,
             draining: false,
             log_unwritable: false,
@@ -279,6 +282,9 @@ impl World {
         let slow = if action.slow_retry { ", slow" } else { "" };
         self.say(&action.mcp_server, format!("> {}{half}{slow}", action.rung));
         self.running.insert(action.attempt_id.clone());
+        if !self.sends {
+            self.stillborn.insert(action.attempt_id.clone());
+        }
         let job = if self.sends { Job::begin(action, &mut self.hangar, self.now) } else { Job::stillborn(action, self.now) };
         self.jobs.push(job);
     }
@@ -326,7 +332,7 @@ impl World {
             });
             assert!(approved || (incident.reason != Reason::CapabilityBlocked && !blocked), "started a blocked server: {}", told());
             // Killed before it was known whether our stop was sent: a stop of that moment may be anybody's.
-            let half_known = incident.open_attempt().is_none_or(|a| a.half_done_at.is_some());
+            let half_known = incident.open_attempt().is_none_or(|a| a.half_done_at.is_some() && !self.stillborn.contains(&a.attempt_id));
             assert!(!(truly.stopped && truly.stop_noticed && half_known), "started a stopped server: {}", told());
             assert!(!self.history.orders.contains_key(id), "started a server with a hold order: {}", told());
             assert!(!backoff || action.rung == Rung::WorkerRestart, "a start inside the backoff: {}", told());

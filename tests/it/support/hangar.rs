@@ -104,17 +104,17 @@ impl Hangar {
         self
     }
 
-    /// Limits its callers as it does when nobody says: 10 commands a second for all of them, 20 at once.
-    pub fn with_its_own_rate_limit(mut self) -> Self {
-        self.config.remove("rate_limit");
-        self
-    }
-
     /// Holds the management lease for so many seconds at a time.
     pub fn with_lease(mut self, seconds: u32) -> Self {
         let coordination = json!({"lease_ttl_s": seconds, "renew_interval_s": 1, "renew_deadline_s": seconds / 2});
         self.config.insert("coordination".into(), coordination);
         self.check_health_every(60);
+        self
+    }
+
+    /// Limits its callers as it does when nobody says: 10 commands a second for all of them, 20 at once.
+    pub fn with_its_own_rate_limit(mut self) -> Self {
+        self.config.remove("rate_limit");
         self
     }
 
@@ -264,11 +264,6 @@ impl Hangar {
         self.process.take()?.terminate(Duration::from_secs(20))
     }
 
-    /// Its process.
-    pub fn pid(&self) -> u32 {
-        self.process.as_ref().unwrap().pid()
-    }
-
     /// SIGKILL to the process that its supervisor started, which does not start another one.
     pub fn end_supervised(&mut self) {
         let service = self.dir.join("service");
@@ -276,6 +271,11 @@ impl Hangar {
         let out = Command::new("sv").arg("once").arg(&service).output().unwrap();
         assert!(out.status.success(), "sv once: {}", String::from_utf8_lossy(&out.stderr));
         signal("KILL", pid.trim().parse().unwrap());
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.process.as_ref().unwrap().pid()
     }
 
     /// SIGKILL.
