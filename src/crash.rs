@@ -8,6 +8,10 @@ pub const POINTS: &[&str] = &[
     "append.remembered",
     "checkpoint.begin",
     "checkpoint.written",
+    "cut.begin",
+    "cut.uncommitted",
+    "cut.committed",
+    "cut.remembered",
     "act.begin",
     "act.done",
     "start.unsent",
@@ -16,15 +20,34 @@ pub const POINTS: &[&str] = &[
     "stop.answered",
     "rebalance.unsent",
     "rebalance.answered",
+    "reload.unsent",
+    "reload.answered",
+    "delete.unsent",
+    "delete.answered",
+    "create.unsent",
+    "create.answered",
+    "remove_member.unsent",
+    "remove_member.answered",
+    "add_member.unsent",
+    "add_member.answered",
+    "hook.unsent",
+    "hook.answered",
+    "systemd.unsent",
+    "systemd.answered",
+    "kubernetes.unsent",
+    "kubernetes.answered",
 ];
 
-/// Dies here if a test asked for it by `FAILPOINTS=<name>=return`: nothing is flushed, nothing is dropped, as by SIGKILL.
+/// Dies here if a test asked for it by `FAILPOINTS=<name>=return`: by SIGKILL, so that nothing is flushed and nothing is dropped.
 #[inline]
 pub fn point(name: &str) {
     #[cfg(debug_assertions)]
     {
         debug_assert!(POINTS.contains(&name), "{name} is on no list");
-        fail::fail_point!(name, |_| std::process::abort());
+        fail::fail_point!(name, |_| {
+            let killed = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+            unreachable!("alive after SIGKILL: {killed:?}")
+        });
     }
     #[cfg(not(debug_assertions))]
     let _ = name;

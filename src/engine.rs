@@ -2,6 +2,7 @@
 
 mod broad;
 mod commands;
+mod fleet;
 mod fusion;
 mod hear;
 mod history;
@@ -81,8 +82,9 @@ const LOG_FIRST: Duration = Duration::from_secs(5);
 enum Brought {
     Metrics(Result<MetricsReading, CallError>),
     Server { id: String, detail: Box<Result<ServerDetail, CallError>>, groups: Option<Vec<Group>> },
-    List(Result<ServerList, CallError>),
+    List(Result<ServerList, CallError>, Option<Vec<Group>>),
     Done { action: Action, done: Box<Done> },
+    Lock(fleet::Looked),
 }
 
 /// Everything that the loop is made of.
@@ -111,6 +113,7 @@ pub struct Engine {
     board: Board,
     history: History,
     maintenance: Vec<Window>,
+    fleet: fleet::Fleet,
     running: BTreeSet<String>,
     /// Bodies that must be appended before anything else happens; an attempt stays in `running` until its receipt is in.
     pending: VecDeque<(Vec<Body>, Option<String>)>,
@@ -120,6 +123,8 @@ pub struct Engine {
     /// It was read at least once.
     history_known: bool,
     history_trouble: Option<String>,
+    /// The attempt log is damaged, and how.
+    log_damage: Option<String>,
     /// When it was last read again.
     history_tried: Option<Instant>,
     /// Servers whose incidents wait for the attempt log.
@@ -130,6 +135,8 @@ pub struct Engine {
     listing: bool,
     next_poll: Instant,
     last_list: Option<Instant>,
+    /// When servers that were named dead were last read by themselves.
+    read_directly: Vec<Instant>,
     list_wanted: bool,
     /// The last list failed: another one is owed once Hangar is read again.
     list_owed: bool,
@@ -151,8 +158,6 @@ pub struct Engine {
     canary_failed: bool,
     told_ids: Option<String>,
     told_standing: BTreeMap<String, String>,
-    /// What the first halves of attempts found, for their receipts.
-    half_evidence: BTreeMap<String, BTreeMap<String, Value>>,
     /// Milliseconds in the last id that was given to a grant or request.
     last_id_ms: i64,
 }
@@ -178,12 +183,14 @@ impl Engine {
             board,
             history,
             maintenance: Vec::new(),
+            fleet: fleet::Fleet::default(),
             running: BTreeSet::new(),
             pending: VecDeque::new(),
             log_unwritable: !history_known,
             history_outdated: !history_known,
             history_known,
             history_trouble: None,
+            log_damage: None,
             history_tried: None,
             unwritten: BTreeSet::new(),
             draining: false,
@@ -192,6 +199,7 @@ impl Engine {
             listing: false,
             next_poll: Instant::now(),
             last_list: None,
+            read_directly: Vec::new(),
             list_wanted: false,
             list_owed: false,
             lists_failed: 0,
@@ -209,7 +217,6 @@ impl Engine {
             canary_failed: false,
             told_ids: None,
             told_standing: BTreeMap::new(),
-            half_evidence: BTreeMap::new(),
             last_id_ms: 0,
         })
     }
@@ -277,14 +284,15 @@ impl Engine {
         let poll = (!self.reading.contains(&Read::Metrics)).then_some(self.next_poll);
         let log = (!self.log_caught_up).then_some(log_first);
         let retry = (self.log_unwritable || !self.pending.is_empty()).then(|| now + LOG_RETRY);
-        [planned, list, poll, log, retry, drain_until, Some(now + TURN_EVERY)].into_iter().flatten().min().unwrap_or(now)
+        [planned, list, poll, log, retry, drain_until, self.lock_wake(), Some(now + TURN_EVERY)].into_iter().flatten().min().unwrap_or(now)
     }
 
     /// One turn: read what is due, then plan until there is nothing more to write down, then act.
     async fn turn(&mut self) -> Option<Timestamp> {
         self.compare_clocks();
         self.read_what_is_due();
-        if !self.flush().await || !self.log_caught_up {
+        self.look_at_lock();
+        if !self.flush().await || !self.log_caught_up || !self.others_known().await {
             self.publish(&Plan::default(), &self.snapshot(clock::now()));
             return None;
         }
@@ -335,6 +343,7 @@ impl Engine {
         snapshot.running.clone_from(&self.running);
         snapshot.log_unwritable = self.log_unwritable;
         snapshot.draining = self.draining;
+        snapshot.others.clone_from(&self.fleet.others);
         snapshot.maintenance = self.maintenance.iter().filter_map(|window| window.open_at(now)).collect();
         snapshot
     }
@@ -409,7 +418,12 @@ impl Engine {
             self.last_list = Some(now);
             self.read(&Read::Metrics);
             let client = Arc::clone(&self.parts.client);
-            self.tasks.spawn(async move { Brought::List(client.list().await) });
+            let groups_wanted = !self.board.groups_read();
+            self.tasks.spawn(async move {
+                let list = client.list().await;
+                let groups = if groups_wanted && list.is_ok() { client.groups().await.ok() } else { None };
+                Brought::List(list, groups)
+            });
         }
     }
 
@@ -466,8 +480,11 @@ impl Engine {
                     Err(error) => self.read_failed(&id, &error, now),
                 }
             }
-            Brought::List(result) => {
+            Brought::List(result, groups) => {
                 self.listing = false;
+                if let Some(groups) = groups {
+                    self.board.groups(now, &groups);
+                }
                 self.count(ReadKind::List, result.as_ref().err());
                 match result {
                     Ok(list) => {
@@ -489,6 +506,7 @@ impl Engine {
                 }
             }
             Brought::Done { action, done } => self.finish(&action, *done),
+            Brought::Lock(looked) => self.take_lock_look(looked),
         }
     }
 
@@ -564,12 +582,11 @@ impl Engine {
                 provenance: Some(Provenance::of(Source::Rest, clock::now())),
             }));
         }
-        let mut evidence = self.half_evidence.remove(&action.attempt_id).unwrap_or_default();
-        evidence.extend(done.evidence);
         bodies.push(if done.half {
-            self.half_evidence.insert(action.attempt_id.clone(), evidence);
-            Body::AttemptHalfDone { attempt_id: action.attempt_id.clone() }
+            Body::AttemptHalfDone { attempt_id: action.attempt_id.clone(), evidence: done.evidence }
         } else {
+            let mut evidence = self.found_before(action);
+            evidence.extend(done.evidence);
             let evidence = self.evidence(action, evidence);
             Body::AttemptReceipt {
                 attempt_id: action.attempt_id.clone(),
@@ -582,6 +599,11 @@ impl Engine {
         self.pending.push_back((bodies, Some(action.attempt_id.clone())));
         if done.not_found {
             self.board.not_found(&action.mcp_server);
+        }
+        if action.rung == Rung::ClientReconnect && done.process_start.is_none() {
+            // It read the metrics afresh, and could not: what was read before it says nothing any more.
+            self.board.metrics_failed(clock::now());
+            self.read(&Read::Metrics);
         }
         if action.rung.only_looks() {
             if let Some(reading) = done.reading {
@@ -652,6 +674,7 @@ impl Engine {
             Err(error) => {
                 self.parts.metrics.attempt_log_failed();
                 (self.history_outdated, self.history_trouble) = (true, None);
+                self.log_damage = damage_of(&error);
                 if !std::mem::replace(&mut self.log_unwritable, true) {
                     tracing::error!(error = chain(&error), "the attempt log cannot be written: nothing acts until it can");
                 }
@@ -695,11 +718,12 @@ impl Engine {
         self.tell_canary(plan);
         let owners = &self.parts.policy.owners;
         self.parts.metrics.set_owners(self.board.known_ids().filter_map(|id| Some((id, owners.of(id)?))));
-        let live = Live::new(plan, snapshot, &self.history, &self.board, self.disagreements.shown()).unwritable(
+        let mut live = Live::new(plan, snapshot, &self.history, &self.board, self.disagreements.shown()).unwritable(
             self.log_unwritable,
             &self.unwritten,
             &self.history,
         );
+        live.log_damage.clone_from(&self.log_damage);
         live.measure(&self.parts.metrics, &self.history);
         self.parts.live.set(live);
     }
@@ -728,6 +752,10 @@ impl Engine {
         }
         self.told_standing.retain(|server, _| self.history.open.contains_key(server));
     }
+}
+
+fn damage_of(error: &LogError) -> Option<String> {
+    error.is_damage().then(|| format!("{error}; start the daemon anew"))
 }
 
 fn opened(action: &Action) -> Body {

@@ -32,7 +32,8 @@
 //!
 //! # What is never done
 //!
-//! - An action without its durable record, or while the log cannot be written.
+//! - An action without its durable record, or while the log cannot be written. A damaged log is kept aside, and none is begun
+//!   in its place unless a person says so.
 //! - An action on unknown: no fresh metrics, no fresh answer for that very server.
 //! - A start of a capability-blocked server, or of one that a person or a rule stopped.
 //! - A start inside Hangar's backoff or while Hangar itself retries.

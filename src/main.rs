@@ -140,6 +140,7 @@ async fn attempts_command(command: AttemptsCommand, out: &mut (dyn Write + Send)
             }
         }
         AttemptsCommand::Export(args) => attempts::export(&args, out).await?,
+        AttemptsCommand::BeginAnew(store) => attempts::begin_anew(&store, out)?,
         AttemptsCommand::Verify(args) => return attempts::verify(&args, out).await,
     }
     Ok(OK)

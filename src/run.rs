@@ -22,7 +22,7 @@ use crate::cli::assess::break_glass_authorised;
 use crate::clock;
 use crate::config::{Config, unsigned};
 use crate::engine::{ACTOR, Command, Engine, Parts, Share, Signal, log_checkpoint};
-use crate::execute::hangar::{Broad, Executor};
+use crate::execute::hangar::{Broad, Executor, Peer};
 use crate::execute::hook::Callbacks;
 use crate::execute::platform::carrier;
 use crate::hangar::{AuthMemory, HangarClient, MemoryError, Settings};
@@ -44,7 +44,7 @@ use views::DaemonViews;
 const SIGNALS_MAX: usize = 64;
 /// How often Hangar's log is looked at where inotify gives no hint.
 const LOG_INTERVAL: Duration = Duration::from_millis(250);
-/// How often retention is looked after.
+/// How often retention is looked after, from the start on: a daemon that is often started anew must not keep everything.
 const RETENTION_EVERY: Duration = Duration::from_hours(6);
 
 /// Runs the daemon until SIGTERM or SIGINT, then drains for at most 10 s.
@@ -69,7 +69,7 @@ pub async fn run(mut config: Config, origin: Origin) -> anyhow::Result<()> {
     let told = terminated().context("signals cannot be heard")?;
     tokio::pin!(told);
     let opened = tokio::select! {
-        opened = store::open(&config, &shared) => opened,
+        opened = store::open(&config, &shared, &metrics) => opened,
         () = &mut told => return Ok(()),
     };
     let Opened { store, fleet, place, counts, records } = opened?;
@@ -103,7 +103,8 @@ async fn daemon(
     let callbacks = Arc::new(Callbacks::default());
     shared.set_callbacks(Arc::clone(&callbacks));
     let executor = Executor::new(Arc::clone(&client), config.policy.budgets.starts_per_second);
-    let executor = Arc::new(executor.with_broad(broad(&config, fleet, &callbacks, events_gate.clone())));
+    let memory = || Arc::new(Memory(Arc::clone(&store))) as Arc<dyn AuthMemory>;
+    let executor = Arc::new(executor.with_broad(broad(&config, Arc::clone(&fleet), &callbacks, events_gate.clone(), memory)?));
     let (signals, heard) = mpsc::channel(SIGNALS_MAX);
     let (wake, live) = (Arc::new(Notify::new()), Arc::new(Share::default()));
     let parts = Parts {
@@ -120,7 +121,7 @@ async fn daemon(
         log_file: config.hangar.log_file.clone(),
         alertmanager: config.alertmanager.url.as_ref().map(|_| (config.alertmanager.on_unreachable, silences_stale_after(&config))),
     };
-    let engine = Engine::new(parts).await?.with_maintenance(config.maintenance.clone());
+    let engine = Engine::new(parts).await?.with_maintenance(config.maintenance.clone()).with_fleet(fleet);
     let log_from = match log_source(&config) {
         Some(source) => log_checkpoint(&*store, &source).await?,
         None => None,
@@ -146,11 +147,26 @@ async fn daemon(
 }
 
 /// What rungs 3 and 6 to 10 act with.
-fn broad(config: &Config, lock: Arc<dyn FleetLock>, callbacks: &Arc<Callbacks>, events: events::Gate) -> Broad {
+fn broad(
+    config: &Config,
+    lock: Arc<dyn FleetLock>,
+    callbacks: &Arc<Callbacks>,
+    events: events::Gate,
+    memory: impl Fn() -> Arc<dyn AuthMemory>,
+) -> anyhow::Result<Broad> {
     let platform = &config.platform;
     let of = |action: Rung| move |executor| carrier(executor, action, callbacks);
-    Broad {
+    let peer = |url: &reqwest::Url| {
+        let name = url.as_str().trim_end_matches('/').to_owned();
+        // Each locks out by itself, so each refusal is remembered by itself.
+        let instance = format!("{}, peer {name}", config.hangar.instance);
+        let settings = Settings { url: url.to_string(), instance, ..Settings::from(&config.hangar) };
+        HangarClient::new(settings, memory()).map(|client| Peer { name, client }).context("a client of hangar.peers")
+    };
+    Ok(Broad {
         instance: config.hangar.instance.clone(),
+        peers: config.hangar.peers.iter().map(peer).collect::<anyhow::Result<_>>()?,
+        others: config.hangar.instances.get() as usize - 1,
         restarts: platform.restarts.iter().map(|(action, e)| (*action, of(*action)(e))).collect(),
         upstreams: platform.upstreams.iter().map(|(id, e)| (id.clone(), of(Rung::RoleRuntimeRestart)(e))).collect(),
         definitions: platform.definitions.clone(),
@@ -159,7 +175,7 @@ fn broad(config: &Config, lock: Arc<dyn FleetLock>, callbacks: &Arc<Callbacks>, 
         restart_within: unsigned(platform.restart_within),
         lock,
         events,
-    }
+    })
 }
 
 /// Hangar's events, and the ends of its processes.
@@ -339,10 +355,6 @@ async fn retain(
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     loop {
-        tokio::select! {
-            () = stop.cancelled() => return Ok(()),
-            () = tokio::time::sleep(RETENTION_EVERY) => {}
-        }
         let (now, kept) = (clock::now(), *retention.borrow());
         match store.cut(now - kept, now, ACTOR).await {
             Ok(cut) if cut.removed > 0 => {
@@ -352,6 +364,10 @@ async fn retain(
             }
             Ok(_) => {}
             Err(error) => tracing::warn!(error = crate::hangar::fault::chain(&error), "retention failed; it is tried again"),
+        }
+        tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            () = tokio::time::sleep(RETENTION_EVERY) => {}
         }
     }
 }

@@ -29,9 +29,12 @@ debian() {
 command -v prometheus >/dev/null && command -v prometheus-alertmanager >/dev/null || debian prometheus prometheus-alertmanager
 # A supervisor and a message bus; each test runs its own, in a directory of its own.
 command -v runsv >/dev/null && command -v dbus-daemon >/dev/null || debian runit dbus-daemon
+# Lets a test step the wall clock of the processes that it starts, and of no other.
+ls /usr/lib/*/faketime/libfaketime.so.1 >/dev/null 2>&1 || debian faketime
 # PostgreSQL, which several replicas share; each test starts its own, as the package's user where it runs as root.
 ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || debian postgresql
-need setpriv "install util-linux; PostgreSQL does not run as root"
+need setpriv "install util-linux; PostgreSQL does not run as root, and the daemon runs as nobody in particular"
+need unshare "install util-linux; a test runs the daemon where it may write nothing but its storage"
 # Judges the compose file; no container is started.
 command -v docker-compose >/dev/null || debian docker-compose
 # The browser that looks at the status page, and what drives it; Grafana's types, which judge the dashboards.

@@ -235,6 +235,15 @@ def table(title, columns, rows):
         print("  " + "  ".join(str(cell).ljust(width) for cell, width in zip(row, widths)).rstrip())
 
 
+def story(stage, medic, follower):
+    """What `hangar-medic incidents show` tells of the one that was killed."""
+    incident = (follower.newest("crashed") or {}).get("incident_id")
+    if incident:
+        command = [stage.args.medic, "incidents", "show", incident, "--medic.url", medic.base]
+        print(f"\n$ hangar-medic incidents show {incident}", flush=True)
+        subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+
+
 def verdict(stage, hangar, medic, follower, blocked_starts):
     table("Incidents", ("mcp_server", "reason", "phase", "how", "hold"),
           [(i["mcp_server"], i["reason"], i["phase"], i["how"] or "", i["hold"] or "") for i in follower.incidents])
@@ -262,6 +271,7 @@ def play(stage):
     blocked_starts = len(stage.starts(BLOCKED))
     follower = Follower(medic)
     follow(stage, hangar, follower)
+    story(stage, medic, follower)
     code = verdict(stage, hangar, medic, follower, blocked_starts)
     if code:
         print(f"\nThe daemon's last lines:\n{stage.tail('medic.log')}", file=sys.stderr)

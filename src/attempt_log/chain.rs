@@ -23,6 +23,8 @@ pub const GENESIS: &str = "00000000000000000000000000000000000000000000000000000
 
 /// Bytes of one line of an export; what is longer is no record of ours.
 const LINE_MAX: u64 = 64 << 20;
+/// Chains of one export: instances that share a store.
+const CHAINS_MAX: usize = 10_000;
 
 /// How far from its place a moved record is looked for.
 const MOVED_MAX: u64 = 100_000;
@@ -299,44 +301,81 @@ pub(super) fn export_line(row: &Stored) -> Option<String> {
     serde_json::to_string(&line).ok()
 }
 
-/// Checks an export (JSON Lines), offline and in bounded memory. `remembered` is a head noted earlier.
+/// Checks an export (JSON Lines), offline and in bounded memory: one report a chain, each whole before the next.
+/// `remembered` is a head noted earlier, of the only chain that there is.
 ///
 /// Fails only when `input` cannot be read; a line that is no record is a fault of the chain.
-pub fn verify_export(mut input: impl BufRead, remembered: Option<&Head>, progress: &mut dyn FnMut(Progress)) -> io::Result<VerifyReport> {
-    let mut verifier = Verifier::new("");
-    let mut text = Vec::new();
-    let mut missing = None;
+pub fn verify_export(
+    mut input: impl BufRead,
+    remembered: Option<&Head>,
+    progress: &mut dyn FnMut(Progress),
+) -> io::Result<Vec<VerifyReport>> {
+    let (mut reports, mut chain): (Vec<VerifyReport>, Exported) = Default::default();
+    let (mut text, mut lines) = (Vec::new(), 0_u64);
     loop {
         text.clear();
         if Read::by_ref(&mut input).take(LINE_MAX).read_until(b'\n', &mut text)? == 0 {
             break;
         }
         let row = stored(&text);
-        match (missing, row) {
-            // The record that is missing may come later: then it is out of order.
+        if let Some(row) = row.as_ref().filter(|row| chain.ends_before(row)) {
+            let mut next = Exported { verifier: Verifier::new(&row.instance), ..Exported::default() };
+            std::mem::swap(&mut next, &mut chain);
+            reports.push(next.verifier.finish(None));
+            if reports.iter().any(|report| report.instance == row.instance) {
+                chain.verifier.fail(row.seq, FaultKind::Reordered, "this chain was there before another one already");
+            }
+            if reports.len() > CHAINS_MAX {
+                return Err(io::Error::other(format!("more than {CHAINS_MAX} chains")));
+            }
+        }
+        chain.line(row.as_ref());
+        lines += 1;
+        if lines.is_multiple_of(10_000) {
+            progress(Progress { done: lines, total: 0 });
+        }
+    }
+    let remembered = remembered.filter(|_| reports.is_empty());
+    reports.push(chain.verifier.finish(remembered));
+    Ok(reports)
+}
+
+/// One chain of an export, as far as it was read.
+#[derive(Default)]
+struct Exported {
+    verifier: Verifier,
+    /// The record that is missing. It may come later: then it is out of order.
+    missing: Option<u64>,
+    over: bool,
+}
+
+impl Exported {
+    /// An intact record of another instance begins another chain; one that was altered is a fault of this one.
+    fn ends_before(&self, row: &Stored) -> bool {
+        !self.verifier.instance.is_empty() && row.instance != self.verifier.instance && row.is_intact()
+    }
+
+    fn line(&mut self, row: Option<&Stored>) {
+        match (self.missing, row) {
+            _ if self.over => {}
             (Some(seq), Some(row)) if row.seq == seq => {
-                verifier.fault = Some(Fault { seq, kind: FaultKind::Reordered, detail: "it comes later in the file".to_owned() });
-                break;
+                let detail = "it comes later in the file".to_owned();
+                self.verifier.fault = Some(Fault { seq, kind: FaultKind::Reordered, detail });
+                self.over = true;
             }
             (Some(_), _) => {}
             (None, None) => {
-                verifier.fail(verifier.expected().max(1), FaultKind::Unreadable, "the line is no record");
-                break;
+                self.verifier.fail(self.verifier.expected().max(1), FaultKind::Unreadable, "the line is no record");
+                self.over = true;
             }
             (None, Some(row)) => {
-                if !verifier.push(&row) {
-                    missing = verifier.fault.as_ref().filter(|f| f.kind == FaultKind::Missing).map(|f| f.seq);
-                    if missing.is_none() {
-                        break;
-                    }
-                }
-                if verifier.records.is_multiple_of(10_000) {
-                    progress(Progress { done: verifier.records, total: 0 });
+                if !self.verifier.push(row) {
+                    self.missing = self.verifier.fault.as_ref().filter(|f| f.kind == FaultKind::Missing).map(|f| f.seq);
+                    self.over = self.missing.is_none();
                 }
             }
         }
     }
-    Ok(verifier.finish(remembered))
 }
 
 fn stored(text: &[u8]) -> Option<Stored> {

@@ -37,7 +37,7 @@ impl Place {
 
     const fn damaged(&self) -> &'static str {
         match self {
-            Self::File(_) => "move its directory aside and restore a backup, or start with an empty one",
+            Self::File(_) => "the daemon keeps it aside when it starts, and goes on with a backup, or when a person lets it begin anew",
             Self::Server(_) => "restore a backup, or start with an empty database",
         }
     }
@@ -67,6 +67,18 @@ pub enum LogError {
         #[source]
         source: Option<Source>,
     },
+    /// A database that never was ours: it is left alone, wherever it is.
+    #[error("{place} is a database of another program; nothing in it was changed; give another --storage.path")]
+    Foreign { place: Place },
+    /// See [`super::Store::keep_aside`].
+    #[error(
+        "the attempt log was damaged and is kept aside in {}: nothing acts until a backup is put at {place}, or \
+         `hangar-medic attempts begin-anew` begins an empty one ({why})",
+        aside.display()
+    )]
+    KeptAside { place: Place, aside: PathBuf, why: String },
+    #[error("no empty attempt log is begun at {place}: {why}")]
+    NotAside { place: Place, why: &'static str },
     #[error("the attempt log {place} was written by a newer version (migration {version}); nothing in it was changed; run that version")]
     Newer { place: Place, version: i64 },
     #[error("the attempt log {place} is of an older version; start the daemon once, it brings the log up to date")]
@@ -100,6 +112,12 @@ impl LogError {
     #[must_use]
     pub const fn may_pass(&self) -> bool {
         matches!(self, Self::Unwritable { .. } | Self::Unreadable { .. } | Self::Held { .. } | Self::Overtaken { .. })
+    }
+
+    /// Whether what was written is no longer what is there.
+    #[must_use]
+    pub const fn is_damage(&self) -> bool {
+        matches!(self, Self::Damaged { .. } | Self::Broken { .. })
     }
 
     pub(super) fn writing(place: &Place, source: sqlx::Error) -> Self {

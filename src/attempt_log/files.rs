@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::error::Place;
-use super::{Head, LogError};
+use super::{Head, LogError, aside};
 
 /// The database's name in the storage directory.
 const DATABASE: &str = "medic.db";
@@ -44,7 +44,7 @@ pub(super) fn lock(dir: &Path) -> Result<File, LogError> {
     Ok(file)
 }
 
-fn private(path: &Path) -> io::Result<File> {
+pub(super) fn private(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
 }
 
@@ -60,6 +60,7 @@ pub(super) fn make_database(dir: &Path) -> Result<(), LogError> {
             return Err(LogError::damaged(&Place::file(&path), format!("the database is gone but {left} is still there")));
         }
     }
+    aside::refuse_beside(dir)?;
     private(&path).map(drop).map_err(unwritable(&path))
 }
 

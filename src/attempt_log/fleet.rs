@@ -7,6 +7,12 @@ use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 
 use super::LogError;
+use crate::policy::OrderedRestart;
+
+/// What is locked: the replicas of one Hangar, one at a time.
+pub const LOCK: &str = "hangar";
+/// Restarts by others that are read at once.
+pub const ORDERED_MAX: u32 = 100;
 
 /// How an attempt to take the lock ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +38,17 @@ pub trait FleetLock: Send + Sync {
 
     /// Gives the lock of `target` back, if it is ours; of anybody else's nothing changes.
     fn release<'a>(&'a self, target: &'a str) -> BoxFuture<'a, Result<(), LogError>>;
+
+    /// Whether `acquire` would find the lock of `target` free. Takes nothing. Where nobody can tell it is not: its deadline is
+    /// waited for.
+    fn is_free<'a>(&'a self, _target: &'a str) -> BoxFuture<'a, Result<bool, LogError>> {
+        Box::pin(async { Ok(false) })
+    }
+
+    /// Restarts of Hangar that other holders began since then, the newest first, at most [`ORDERED_MAX`].
+    fn ordered(&self, _since: Timestamp) -> BoxFuture<'_, Result<Vec<OrderedRestart>, LogError>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
 }
 
 /// The lock of a Hangar that runs as one instance: always ours.

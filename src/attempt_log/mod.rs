@@ -3,6 +3,7 @@
 //! What is appended is durable when `append` returns. Reading never trusts the index: every record that decides something
 //! is checked against its own hash when it is read, and `verify` checks the whole chain.
 
+mod aside;
 mod chain;
 mod derive;
 mod driver;
@@ -23,6 +24,7 @@ use serde_json::Value;
 
 use crate::policy::{Attempt, Body, Closed, History, Incident, Outcome, Policy, Reason, Record, Rung};
 
+pub use aside::{KEPT_MAX, kept_aside};
 pub use chain::{Fault, FaultKind, GENESIS, VerifyReport, hash_of, verify_export};
 pub use error::{LogError, Place};
 pub use postgres::Shared;

@@ -409,6 +409,8 @@ pub enum AttemptsCommand {
     Export(AttemptsExportArgs),
     /// Check the hash chain of the store: exit 1 names the first altered, missing or reordered record
     Verify(AttemptsVerifyArgs),
+    /// After a store was damaged and kept aside: begin an empty one, without its hold orders, budgets and attempts
+    BeginAnew(StoreArgs),
 }
 
 /// `attempts list`.
@@ -433,9 +435,8 @@ pub struct AttemptsListArgs {
 pub struct AttemptsExportArgs {
     #[command(flatten)]
     pub store: StoreArgs,
-    /// Of this instance [default: the configuration's, else the only one there is]
-    #[arg(long = "instance", value_name = "NAME")]
-    pub instance: Option<String>,
+    #[command(flatten)]
+    pub chain: ChainArgs,
 }
 
 /// `attempts verify`.
@@ -449,7 +450,7 @@ pub struct AttemptsVerifyArgs {
     #[arg(long = "file", value_name = "FILE", conflicts_with_all = ["storage_path", "config_file", "instance", "all_instances"])]
     pub file: Option<PathBuf>,
     /// The last record as it was noted earlier: shows that records were taken off the end
-    #[arg(long = "head", value_name = "SEQ:HASH", value_parser = head)]
+    #[arg(long = "head", value_name = "SEQ:HASH", value_parser = head, conflicts_with = "all_instances")]
     pub head: Option<Head>,
     #[command(flatten)]
     pub format: FormatArgs,

@@ -4,14 +4,14 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
 use std::path::Path;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use serde::Serialize;
 
-use super::args::{AttemptsExportArgs, AttemptsListArgs, AttemptsVerifyArgs, ChainArgs, INVALID, OK, StoreArgs};
+use super::args::{AttemptsExportArgs, AttemptsListArgs, AttemptsVerifyArgs, INVALID, OK, StoreArgs};
 use super::progress::{Bytes, Counted, Meter};
 use super::table::Table;
 use super::{Format, print_json, store};
-use crate::attempt_log::{Head, LIST_LIMIT, Log, VerifyReport, verify_export};
+use crate::attempt_log::{Head, LIST_LIMIT, Log, Store, VerifyReport, verify_export};
 use crate::server::views::AttemptView;
 
 /// Prints attempts, one a line, oldest first.
@@ -54,7 +54,11 @@ pub async fn verify(args: &AttemptsVerifyArgs, out: &mut dyn Write) -> anyhow::R
         Ok(())
     };
     if let Some(file) = &args.file {
-        tell(verify_file(file, args.head.as_ref())?)?;
+        let reports = verify_file(file, args.head.as_ref())?;
+        if args.head.is_some() && reports.len() > 1 {
+            anyhow::bail!("--head is the end of one chain, and {} has {}", file.display(), reports.len());
+        }
+        reports.into_iter().try_for_each(&mut tell)?;
         return Ok(code);
     }
     store::each(&args.store, &args.chain, true, async |log: &dyn Log| {
@@ -77,17 +81,31 @@ pub async fn list_stored(args: &AttemptsListArgs, config_file: &Path, out: &mut 
     Ok(print_attempts(out, &found, args.format.format)?)
 }
 
-/// Writes one chain as JSON Lines.
+/// Writes chains as JSON Lines, each whole before the next.
 pub async fn export(args: &AttemptsExportArgs, out: &mut (dyn Write + Send)) -> anyhow::Result<()> {
-    let chain = ChainArgs { instance: args.instance.clone(), all_instances: false };
-    store::each(&args.store, &chain, false, async |log: &dyn Log| {
+    store::each(&args.store, &args.chain, false, async |log: &dyn Log| {
         log.export(&mut *out).await?;
         Ok(())
     })
     .await
 }
 
-fn verify_file(file: &Path, head: Option<&Head>) -> anyhow::Result<VerifyReport> {
+/// Lets the daemon begin with an empty log where a damaged one is kept aside.
+///
+/// # Errors
+/// There is a store, or none is kept aside; the store is on a server.
+pub fn begin_anew(args: &StoreArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    let (storage, _) = store::place(args)?;
+    if storage.postgres.is_set() {
+        bail!("a store on a PostgreSQL server is begun anew by dropping its schema hangar_medic");
+    }
+    let aside = Store::begin_anew(&storage.path)?;
+    writeln!(out, "an empty attempt log begins; the damaged one stays in {}", aside.display())?;
+    writeln!(out, "not known any more: hold orders, pauses, approvals, budgets, attempts; hold again what must stay stopped")?;
+    Ok(())
+}
+
+fn verify_file(file: &Path, head: Option<&Head>) -> anyhow::Result<Vec<VerifyReport>> {
     let cannot = || format!("{} cannot be read", file.display());
     let bytes = Bytes::default();
     let (input, total): (Box<dyn Read>, u64) = if file == Path::new("-") {

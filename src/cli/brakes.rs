@@ -56,7 +56,7 @@ pub struct HoldArgs {
 /// `pause`.
 #[derive(Debug, Args)]
 pub struct PauseArgs {
-    /// The server's id; none: everything
+    /// The server's id, or a group's for its members; none: everything
     #[arg(value_name = "SERVER")]
     pub server: Option<String>,
     /// How long, at most 30d; it ends by itself
@@ -69,7 +69,7 @@ pub struct PauseArgs {
 /// `resume`.
 #[derive(Debug, Args)]
 pub struct ResumeArgs {
-    /// The server's id: ends its hold order and its own pause; none: ends the pause of everything
+    /// The server's or group's id: ends its hold order and its own pause; none: ends the pause of everything
     #[arg(value_name = "SERVER")]
     pub server: Option<String>,
     #[command(flatten)]

@@ -14,6 +14,7 @@ const REMEMBERED: usize = 10_000;
 /// One line of `attempts export`. Whether it is as it was written, `attempts verify` tells.
 #[derive(Deserialize)]
 pub struct ExportLine {
+    instance: String,
     at: Timestamp,
     actor: String,
     body: Body,
@@ -37,11 +38,14 @@ struct Opened {
     settled: Option<AttemptRecord>,
 }
 
+/// Instance and attempt: replicas name theirs alike.
+type Key = (String, String);
+
 /// The fold. Open attempts are no attempts yet: they are left out, as is what is no attempt.
 #[derive(Default)]
 pub struct ExportFold {
-    attempts: HashMap<String, Opened>,
-    oldest: VecDeque<String>,
+    attempts: HashMap<Key, Opened>,
+    oldest: VecDeque<Key>,
 }
 
 impl ExportFold {
@@ -50,15 +54,17 @@ impl ExportFold {
     /// # Errors
     /// The line is no record.
     pub fn line(&mut self, line: &str, each: &mut dyn FnMut(AttemptRecord)) -> Result<(), String> {
-        let ExportLine { at, actor, body } = serde_json::from_str(line).map_err(|error| format!("is no record of an export: {error}"))?;
+        let ExportLine { instance, at, actor, body } =
+            serde_json::from_str(line).map_err(|error| format!("is no record of an export: {error}"))?;
         if let Body::AttemptOpened { attempt_id, action, .. } = body {
-            self.attempts.insert(attempt_id.clone(), Opened { action, actor, settled: None });
-            self.oldest.push_back(attempt_id);
+            let key = (instance, attempt_id);
+            self.attempts.insert(key.clone(), Opened { action, actor, settled: None });
+            self.oldest.push_back(key);
             if self.oldest.len() > REMEMBERED {
                 self.forget(each);
             }
         } else if let Body::AttemptSettled { attempt_id, outcome, why } = body
-            && let Some(opened) = self.attempts.get_mut(&attempt_id)
+            && let Some(opened) = self.attempts.get_mut(&(instance, attempt_id))
         {
             opened.settled = Some(AttemptRecord::new(opened.action, outcome, why, opened.actor.clone(), at));
         }

@@ -26,9 +26,9 @@ async fn instances(storage: &Storage) -> Result<Vec<String>, LogError> {
     }
 }
 
-/// Where the store is, and the instances whose chains are asked for. `None`: the only one there is.
-async fn wanted(store: &StoreArgs, chain: &ChainArgs) -> anyhow::Result<(Storage, Vec<Option<String>>)> {
-    let (storage, own) = match &store.config_file {
+/// Where the store is, and the instance that a configuration is for.
+pub fn place(store: &StoreArgs) -> anyhow::Result<(Storage, Option<String>)> {
+    Ok(match &store.config_file {
         None => (Storage { path: store.storage_path.clone(), ..Storage::default() }, None),
         Some(file) => match config::load(Some(file), &Overrides::default()) {
             Ok(config) => (config.storage, Some(config.hangar.instance)),
@@ -37,7 +37,12 @@ async fn wanted(store: &StoreArgs, chain: &ChainArgs) -> anyhow::Result<(Storage
                 bail!("{}", lines.join("\n"));
             }
         },
-    };
+    })
+}
+
+/// The store, and the instances whose chains are asked for. `None`: the only one there is.
+async fn wanted(store: &StoreArgs, chain: &ChainArgs) -> anyhow::Result<(Storage, Vec<Option<String>>)> {
+    let (storage, own) = place(store)?;
     let instances =
         if chain.all_instances { instances(&storage).await?.into_iter().map(Some).collect() } else { vec![chain.instance.clone().or(own)] };
     Ok((storage, instances))

@@ -92,6 +92,8 @@ pub struct Hangar {
     pub config_file: Option<PathBuf>,
     /// Replicas of this Hangar.
     pub instances: NonZeroU32,
+    /// The others of them, each with a path that ends in `/`; never more than there are.
+    pub peers: Vec<Url>,
 }
 
 impl Config {

@@ -67,6 +67,43 @@ impl Kind for HttpUrl {
     }
 }
 
+/// Several of them, each once.
+pub(super) struct HttpUrls {
+    pub(super) max: usize,
+}
+
+impl Kind for HttpUrls {
+    type Value = Vec<Url>;
+
+    fn parse(&self, node: &Node) -> Result<Vec<Url>, String> {
+        let Node::List(nodes) = node else { return Err(wrong_type("a list such as [http://hangar-1:8000]", node)) };
+        if nodes.len() > self.max {
+            return Err(format!("holds {} URLs; at most {}", nodes.len(), self.max));
+        }
+        let mut urls: Vec<Url> = Vec::new();
+        for (i, node) in nodes.iter().enumerate() {
+            let url = HttpUrl.parse(node).map_err(|text| format!("entry {i} {text}"))?;
+            if urls.contains(&url) {
+                return Err(format!("entry {i} is named twice"));
+            }
+            urls.push(url);
+        }
+        Ok(urls)
+    }
+
+    fn show(&self, value: &Vec<Url>) -> Node {
+        Node::List(value.iter().map(|url| HttpUrl.show(url)).collect())
+    }
+
+    fn schema(&self) -> Json {
+        json!({"type": "array", "uniqueItems": true, "maxItems": self.max, "items": HttpUrl.schema()})
+    }
+
+    fn hint(&self) -> String {
+        String::new()
+    }
+}
+
 /// An http or https URL that is used as it stands.
 pub(super) struct HookUrl;
 

@@ -29,6 +29,8 @@ pub enum PostgresError {
     UrlFile(String),
     #[error("storage.postgres.password_file: {0}")]
     PasswordFile(String),
+    #[error("storage.postgres: {0}")]
+    TlsFile(String),
     #[error("storage.postgres is not set")]
     Unset,
 }
@@ -60,6 +62,11 @@ impl Postgres {
             }
             (None, None) => return Err(PostgresError::Unset),
         };
+        // Whoever connects later tells of no name.
+        let files = address.query_pairs().filter(|(key, _)| matches!(&**key, "sslrootcert" | "sslcert" | "sslkey"));
+        for (key, path) in files {
+            std::fs::File::open(&*path).map_err(|e| PostgresError::TlsFile(format!("{key}: {path} cannot be read: {e}")))?;
+        }
         let password = self.password_file.as_ref().map(SecretFile::read).transpose();
         Ok((address, password.map_err(|e| PostgresError::PasswordFile(e.explained()))?))
     }
@@ -77,6 +84,7 @@ impl Postgres {
             Ok(_) | Err(PostgresError::Unset) => {}
             Err(PostgresError::UrlFile(text)) => faults.push(("url_file", text)),
             Err(PostgresError::PasswordFile(text)) => faults.push(("password_file", text)),
+            Err(PostgresError::TlsFile(text)) => faults.push((if self.url.is_some() { "url" } else { "url_file" }, text)),
         }
         faults
     }

@@ -153,6 +153,7 @@ pub(super) struct RawHangar {
     pub(super) stale_after_polls: NonZeroU32,
     pub(super) config_file: Option<PathBuf>,
     pub(super) instances: NonZeroU32,
+    pub(super) peers: Vec<Url>,
 }
 
 impl Default for RawHangar {
@@ -171,6 +172,7 @@ impl Default for RawHangar {
             stale_after_polls: NonZeroU32::MIN.saturating_add(2),
             config_file: None,
             instances: NonZeroU32::MIN,
+            peers: Vec::new(),
         }
     }
 }
@@ -216,6 +218,7 @@ impl From<&Config> for Raw {
                 stale_after_polls: hangar.stale_after_polls,
                 config_file: hangar.config_file,
                 instances: hangar.instances,
+                peers: hangar.peers,
             },
             prometheus: config.prometheus.clone(),
             alertmanager: config.alertmanager.clone(),

@@ -3,7 +3,7 @@
 use jiff::SignedDuration;
 
 use super::access::RawTls;
-use super::place::{FilePath, HttpUrl, Listen, Name, SecretPath, Selector};
+use super::place::{FilePath, HttpUrl, HttpUrls, Listen, Name, SecretPath, Selector};
 use super::platform;
 use super::raw::{Raw, RawHangar, RawOwner, RawPrincipal, RawRole, RawRung};
 use super::servers::{self, ENTRIES_MAX};
@@ -47,6 +47,9 @@ const fn days(n: i64) -> SignedDuration {
 
 /// From a second to a day: what most waits of the policy may be.
 const WAIT: Duration = duration(secs(1), days(1));
+
+/// Replicas of one Hangar.
+const INSTANCES_MAX: u32 = 100;
 
 /// Visits every setting, in the order of the file.
 pub(super) fn walk<W: Walk>(w: &mut W, raw: &mut Raw) {
@@ -127,7 +130,10 @@ fn hangar_fleet<W: Walk>(w: &mut W, h: &mut RawHangar) {
     let doc = "Hangar's own configuration file as this process sees it: configuration_reload looks at it first. null: that rung is off.";
     w.setting("config_file", &Nullable(FilePath), &mut h.config_file, doc);
     let doc = "Replicas of this Hangar. From 2 on whatever touches a whole replica takes a lock that they share.";
-    w.setting("instances", &count(1, 100), &mut h.instances, doc);
+    w.setting("instances", &count(1, INSTANCES_MAX), &mut h.instances, doc);
+    let doc = "The other replicas' own addresses, no balancer's, reached with the same key and TLS as url: lease_recovery asks each who \
+               holds the management lease. One that is not listed, or does not answer, may hold it.";
+    w.setting("peers", &HttpUrls { max: INSTANCES_MAX as usize - 1 }, &mut h.peers, doc);
 }
 
 fn hangar<W: Walk>(w: &mut W, h: &mut RawHangar) {

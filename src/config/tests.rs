@@ -608,3 +608,28 @@ platform:
     assert_eq!(why(Rung::FullMcpRestart), Some("not listed in policy.rungs"));
     assert!(config.warnings.iter().any(|w| w.starts_with("policy.rungs: rolling_mcp_restart does nothing")), "{:?}", config.warnings);
 }
+
+#[test]
+fn peers_are_the_other_replicas_each_once_and_no_more_than_there_are() {
+    let fault = |hangar: &str| {
+        let faults = parse(format!("hangar: {{url: 'http://h-0:8080', {hangar}}}").as_bytes(), &Overrides::default()).unwrap_err();
+        faults.into_iter().map(|f| f.to_string()).collect::<Vec<_>>().join("; ")
+    };
+    for (hangar, text) in [
+        ("instances: 3, peers: 'http://h-1:8080'", "hangar.peers: must be a list such as [http://hangar-1:8000], not text"),
+        ("instances: 3, peers: ['ftp://h-1']", "hangar.peers: entry 0 must begin with http:// or https://"),
+        ("instances: 3, peers: ['http://h-1', 'http://h-1/']", "hangar.peers: entry 1 is named twice"),
+        ("instances: 3, peers: ['http://h-0:8080/']", "hangar.peers: names hangar.url itself; only the other replicas belong here"),
+        ("peers: ['http://h-1']", "hangar.peers: lists 1 other replicas; by hangar.instances (1) there are 0"),
+    ] {
+        assert_eq!(fault(hangar), text);
+    }
+    let url = "http://user:s3cret@h-1";
+    assert!(!fault(&format!("instances: 2, peers: ['{url}']")).contains("s3cret"));
+    let many = (0..100).map(|n| format!("'http://h-{}'", n + 1)).collect::<Vec<_>>().join(", ");
+    assert_eq!(fault(&format!("instances: 100, peers: [{many}]")), "hangar.peers: holds 100 URLs; at most 99");
+    let config = valid("hangar: {instances: 3, peers: ['https://h-1/base', 'http://h-2:8080']}");
+    let peers: Vec<&str> = config.hangar.peers.iter().map(reqwest::Url::as_str).collect();
+    assert_eq!(peers, ["https://h-1/base/", "http://h-2:8080/"]);
+    assert_eq!(valid(&render(&config)).hangar, config.hangar);
+}

@@ -102,6 +102,13 @@ impl Checks {
             }
             return None;
         };
+        self.conflict(h.peers.contains(&url), &["hangar.peers", "hangar.url", "--hangar.url"], || {
+            "names hangar.url itself; only the other replicas belong here".to_owned()
+        });
+        let others = h.instances.get() as usize - 1;
+        self.conflict(h.peers.len() > others, &["hangar.peers", "hangar.instances"], || {
+            format!("lists {} other replicas; by hangar.instances ({}) there are {others}", h.peers.len(), h.instances)
+        });
         let instance = h.instance.clone().unwrap_or_else(|| host_and_port(&url));
         if Name::parse_text(&instance).is_err() {
             self.fault("hangar.instance", "the host of hangar.url does not do as a name; give one");
@@ -120,6 +127,7 @@ impl Checks {
             stale_after_polls: h.stale_after_polls,
             config_file: h.config_file.clone(),
             instances: h.instances,
+            peers: h.peers.clone(),
         })
     }
 
@@ -273,7 +281,7 @@ pub(super) fn on_loopback(url: &reqwest::Url) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-fn hangar_doubts(config: &Config) -> [Doubt; 6] {
+fn hangar_doubts(config: &Config) -> [Doubt; 7] {
     let Config { hangar: h, .. } = config;
     let loopback = on_loopback(&h.url);
     let last_segment = h.url.path().trim_end_matches('/').rsplit('/').next().unwrap_or_default();
@@ -287,6 +295,11 @@ fn hangar_doubts(config: &Config) -> [Doubt; 6] {
         (
             h.api_key.is_some() && h.url.scheme() == "http" && !loopback,
             "hangar.url",
+            "the API key travels unencrypted to another machine; use https".to_owned(),
+        ),
+        (
+            h.api_key.is_some() && h.peers.iter().any(|peer| peer.scheme() == "http" && !on_loopback(peer)),
+            "hangar.peers",
             "the API key travels unencrypted to another machine; use https".to_owned(),
         ),
         (

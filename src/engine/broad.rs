@@ -1,8 +1,11 @@
 //! What actions that take something away need of the loop: what stood before is written down with the intent.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
 
 use super::Engine;
+use crate::execute::hangar::{SERVERS_BEFORE, named};
 use crate::policy::{Action, Body, Reason, Rung, Saved, State, deliberate_stops, to_save};
 
 impl Engine {
@@ -21,12 +24,28 @@ impl Engine {
         if action.rung == Rung::ConnectorRestart {
             saved.member = self.board.member(&action.mcp_server).cloned();
         }
+        if action.rung == Rung::ConfigurationReload {
+            saved.known = self.board.known_ids().map(str::to_owned).collect();
+        }
         Some(saved)
+    }
+
+    /// What the first half found, for the receipt that comes with the second: another process may have done it.
+    pub(super) fn found_before(&self, action: &Action) -> BTreeMap<String, Value> {
+        let attempts = self.history.open.get(&action.mcp_server).map(|i| i.attempts.as_slice()).unwrap_or_default();
+        let Some(attempt) = attempts.iter().find(|a| a.attempt_id == action.attempt_id) else { return BTreeMap::new() };
+        let mut found = attempt.evidence.clone();
+        // It ended before it was written down: what was known when it began is.
+        if let Some(saved) = attempt.saved.as_ref().filter(|saved| !saved.known.is_empty()) {
+            found.entry(SERVERS_BEFORE.to_owned()).or_insert_with(|| named(&saved.known));
+        }
+        found
     }
 
     /// The second half's intent is durable too: what is begun again and again takes Hangar down.
     pub(super) async fn begin_second(&mut self, action: &Action) -> bool {
-        if !action.rung.saves_first() {
+        let starts_after_lease = action.rung == Rung::LeaseRecovery && action.group.is_none();
+        if !action.rung.saves_first() && !starts_after_lease {
             return true;
         }
         let process_start = self.board.process_start();

@@ -184,6 +184,10 @@ impl Engine {
     async fn hold(&mut self, held: Held, by: Asker) -> Result<String, CommandError> {
         self.open_for_commands().await?;
         let mcp_server = self.server_of(held)?;
+        if self.board.is_group(&mcp_server) {
+            let why = format!("{mcp_server} is a group: hold its members one by one, or pause the group");
+            return Err(CommandError::Refused { code: "is_a_group", why });
+        }
         // What only a person ends stays as it is; a stop that was merely seen becomes a person's.
         let cause = self.history.orders.get(&mcp_server).map(|order| order.cause);
         if matches!(cause, Some(HoldCause::Person | HoldCause::TookHangarDown)) {

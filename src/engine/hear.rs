@@ -1,13 +1,17 @@
 //! What the loop hears from outside. Everything heard only wakes it, and informs the board's reason.
 
 use jiff::Timestamp;
+use tokio::time::Instant;
 
-use super::{Command, Engine};
+use super::{Command, Engine, WAKE_READ_EVERY};
 use crate::clock;
 use crate::observe::log::Change;
 use crate::observe::log::tail::Update;
 use crate::observe::{events, line, processes, silences};
-use crate::policy::{Source, State};
+use crate::policy::{Read, Source, State, valid_server_id};
+
+/// Servers that are read by themselves within [`WAKE_READ_EVERY`] because something named them.
+const DIRECT_READS_MAX: usize = 4;
 
 /// Something heard from outside the loop.
 #[derive(Debug)]
@@ -136,12 +140,26 @@ impl Engine {
         self.want_list();
     }
 
-    /// A server that is watched already is read by itself; of any other the list tells.
+    /// A server that is watched already is read again when the planner wants it. Any other is read by itself, which needs not
+    /// wait for the list's turn; where many are named at once the list tells of all.
     fn maybe_dead(&mut self, id: &str) {
         if self.history.open.contains_key(id) {
             self.board.news_of(id);
+        } else if valid_server_id(id) && self.may_read_directly() {
+            self.read(&Read::Metrics);
+            self.read(&Read::Server(id.to_owned()));
         } else {
             self.want_list();
         }
+    }
+
+    fn may_read_directly(&mut self) -> bool {
+        let now = Instant::now();
+        self.read_directly.retain(|at| now.duration_since(*at) < WAKE_READ_EVERY);
+        let may = self.read_directly.len() < DIRECT_READS_MAX;
+        if may {
+            self.read_directly.push(now);
+        }
+        may
     }
 }

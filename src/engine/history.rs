@@ -47,6 +47,7 @@ impl Engine {
                     read.seen_dead.retain(|id, _| read.open.contains_key(id));
                 }
                 self.history = read;
+                self.log_damage = None;
                 (self.history_outdated, self.history_known) = (false, true);
                 if std::mem::take(&mut self.log_unwritable) {
                     tracing::info!("the attempt log can be written again");
@@ -55,6 +56,7 @@ impl Engine {
             }
             Err(error) => {
                 let words = chain(&error);
+                self.log_damage = super::damage_of(&error);
                 if self.history_trouble.as_ref() != Some(&words) {
                     tracing::error!(error = words, "the attempt log cannot be used: nothing acts until it can");
                     self.history_trouble = Some(words);

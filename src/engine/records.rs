@@ -24,7 +24,7 @@ pub fn tell(record: &Record, history: &History, metrics: &Metrics) {
             }
             tracing::info!(event = "attempt_opened", attempt_id, mcp_server, %action, rank = action.rank(), slow_retry, why);
         }
-        Body::AttemptHalfDone { attempt_id } => {
+        Body::AttemptHalfDone { attempt_id, .. } => {
             tracing::info!(event = "attempt_half_done", attempt_id, mcp_server = server(attempt_id));
         }
         Body::AttemptReceipt { attempt_id, receipt, outcome, detail, .. } => {

@@ -22,6 +22,8 @@ pub struct Live {
     pub incidents_open: usize,
     pub fresh: bool,
     pub log_unwritable: bool,
+    /// It is damaged, and how: only a start anew keeps it aside.
+    pub log_damage: Option<String>,
     pub auth_refused: bool,
     pub read_forbidden: bool,
     pub read_at: Option<Timestamp>,
@@ -41,6 +43,7 @@ impl Live {
             incidents_open: history.open.len(),
             fresh: snapshot.hangar.fresh,
             log_unwritable: false,
+            log_damage: None,
             auth_refused: snapshot.hangar.auth_refused,
             read_forbidden: snapshot.hangar.read_forbidden,
             read_at: board.read_at(),

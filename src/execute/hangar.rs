@@ -5,6 +5,7 @@
 
 mod broad;
 mod evidence;
+mod lease;
 mod pace;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +18,7 @@ use serde_json::Value;
 
 use crate::hangar::{CallError, Fault, HangarClient, Started};
 use crate::policy::{Outcome, Part, Reason, Receipt, RestReading, Rung, Saved, State};
-pub use broad::Broad;
+pub use broad::{Broad, Peer, SERVERS_BEFORE, named};
 use pace::Pacer;
 
 /// How often a start that met the rate limit is sent again.
@@ -109,10 +110,14 @@ impl Executor {
             (Rung::CapabilityRefresh, _) => evidence::capability_refresh(&self.hangar, &job.mcp_server).await,
             (Rung::SessionReconnect, _) | (Rung::WorkerRestart, Part::Second) => self.start(&job.mcp_server).await,
             (Rung::WorkerRestart, Part::First) => self.stop(&job.mcp_server).await,
+            (Rung::LeaseRecovery, Part::First) if job.group.is_none() => self.wait_out_lease().await,
             (Rung::LeaseRecovery, Part::First) => {
-                let done = self.start(&job.mcp_server).await;
+                let told = self.leases_told().await;
+                let mut done = self.start(&job.mcp_server).await;
+                done.evidence.extend(told);
                 Done { half: done.receipt == Receipt::Accepted, ..done }
             }
+            (Rung::LeaseRecovery, Part::Second) if job.group.is_none() => self.start(&job.mcp_server).await,
             (Rung::LeaseRecovery, Part::Second) => self.rebalance(&job.mcp_server, job.group.as_deref()).await,
             (
                 Rung::ConfigurationReload

@@ -34,6 +34,7 @@ use tokio::time::Instant;
 use super::platform::{Carried, CarryOut, Order};
 use crate::clock;
 use crate::config::{HttpAccess, SecretFile};
+use crate::crash;
 use crate::hangar::fault::{chain, clean_to};
 use crate::observe::http;
 use crate::policy::hex;
@@ -145,7 +146,10 @@ impl Hook {
             Ok(request) => request.header(IDEMPOTENCY_KEY, &order.attempt_id).header(CONTENT_TYPE, "application/json").body(body),
             Err(why) => return Carried::Refused(why),
         };
-        let response = match request.send().await {
+        crash::point("hook.unsent");
+        let sent = request.send().await;
+        crash::point("hook.answered");
+        let response = match sent {
             Ok(response) => response,
             Err(e) if e.is_connect() || e.is_builder() => {
                 return Carried::Refused(format!("the hook was never reached: {}", chain(&e.without_url())));

@@ -15,6 +15,7 @@ use kube::{Api, Client, Config};
 
 use super::platform::{Carried, CarryOut, Order};
 use crate::clock;
+use crate::crash;
 use crate::hangar::fault::{chain, clean};
 
 /// Marks who did it, as `kubectl rollout restart` marks itself.
@@ -116,7 +117,10 @@ impl Kubernetes {
                 "spec": {"template": {"metadata": {"annotations": {RESTARTED_AT: now, ATTEMPT: order.attempt_id}}}},
             });
             let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-            match deployments.patch(&self.deployment, &params, &Patch::Strategic(&patch)).await {
+            crash::point("kubernetes.unsent");
+            let answer = deployments.patch(&self.deployment, &params, &Patch::Strategic(&patch)).await;
+            crash::point("kubernetes.answered");
+            match answer {
                 Ok(patched) => break patched,
                 Err(e) if code(&e) == Some(409) && conflicts < CONFLICTS_MAX => conflicts += 1,
                 Err(e) => return refused("restarting the rollout", &e),
@@ -222,7 +226,10 @@ async fn delete(pods: &Api<Pod>, pod: &Pod) -> Result<bool, kube::Error> {
     for _ in 0..=CONFLICTS_MAX {
         let preconditions = Preconditions { uid: pod.metadata.uid.clone(), resource_version: version.clone() };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        match pods.delete(name, &params).await {
+        crash::point("kubernetes.unsent");
+        let answer = pods.delete(name, &params).await;
+        crash::point("kubernetes.answered");
+        match answer {
             Ok(_) => return Ok(true),
             Err(e) if code(&e) == Some(404) => return Ok(false),
             Err(e) if code(&e) == Some(409) => match pods.get_opt(name).await? {

@@ -8,6 +8,7 @@ use zbus::message::Type;
 use zbus::{Connection, MatchRule, Message, MessageStream, OwnedObjectPath, connection};
 
 use super::platform::{Carried, CarryOut, Order};
+use crate::crash;
 use crate::hangar::fault::clean;
 
 const NAME: &str = "org.freedesktop.systemd1";
@@ -55,7 +56,10 @@ impl Systemd {
         if let Err(e) = call(&connection, "Subscribe", &()).await {
             return refused(e);
         }
-        let job = match call(&connection, "RestartUnit", &(self.unit.as_str(), "replace")).await {
+        crash::point("systemd.unsent");
+        let answer = call(&connection, "RestartUnit", &(self.unit.as_str(), "replace")).await;
+        crash::point("systemd.answered");
+        let job = match answer {
             Ok(answer) => answer.body().deserialize::<OwnedObjectPath>(),
             Err(e @ zbus::Error::MethodError(..)) => return refused(e),
             Err(e) => Err(e),

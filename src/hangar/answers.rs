@@ -1,5 +1,7 @@
 //! Hangar's JSON answers: lenient about fields that nobody here reads, strict about those that something turns on.
 
+mod system;
+
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
@@ -10,6 +12,8 @@ use serde_json::Value;
 use super::fault::{AuthFault, Fault, clean, clean_to};
 use crate::observe::metrics_text::time;
 use crate::policy::{DeadBlock, GroupReading, Reason, RestReading, State, valid_server_id};
+pub(super) use system::system;
+pub use system::{Lease, System};
 
 /// How long a lock-out is waited out when Hangar does not say (its default, `auth.rate_limit.lockout_seconds`).
 const LOCKOUT_DEFAULT: SignedDuration = SignedDuration::from_secs(300);
@@ -60,15 +64,6 @@ pub struct Me {
     pub authenticated: bool,
     /// `service:hangar-medic`
     pub principal: Option<String>,
-}
-
-/// `GET /api/system/`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct System {
-    /// Changes with every start of Hangar.
-    pub instance_id: Option<String>,
-    /// As Hangar writes it; [`parse_version`] reads it.
-    pub version: Option<String>,
 }
 
 /// One group of `GET /api/groups/`.
@@ -326,25 +321,6 @@ pub(super) fn me(body: &[u8]) -> Result<Me, String> {
     }
     let raw: Raw = json(body)?;
     Ok(Me { authenticated: raw.authenticated, principal: raw.principal.map(|p| clean_to(&p.id, 200)) })
-}
-
-/// Reads which Hangar this is.
-pub(super) fn system(body: &[u8]) -> Result<System, String> {
-    #[derive(Deserialize)]
-    struct Raw {
-        system: RawSystem,
-    }
-    #[derive(Deserialize)]
-    struct RawSystem {
-        version: Option<String>,
-        instance: Option<Instance>,
-    }
-    #[derive(Deserialize)]
-    struct Instance {
-        instance_id: Option<String>,
-    }
-    let raw = json::<Raw>(body)?.system;
-    Ok(System { instance_id: raw.instance.and_then(|i| i.instance_id), version: raw.version })
 }
 
 #[derive(Deserialize)]

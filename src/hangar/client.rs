@@ -203,26 +203,28 @@ impl HangarClient {
     /// `POST /api/mcp_servers/{id}/start`. A ready server answers 200 and nothing happens.
     pub async fn start(&self, id: &str) -> Result<Started, CallError> {
         let call = Call { timeout: Some(self.settings.start_timeout), ..Call::post("api/mcp_servers", id, "/start") };
-        crash::point("start.unsent");
-        let answer = self.call(call, answers::started).await;
-        crash::point("start.answered");
-        answer
+        self.change(["start.unsent", "start.answered"], call, answers::started).await
     }
 
     /// `POST /api/mcp_servers/{id}/stop`. Whatever the reason, Hangar counts it as `manual`.
     pub async fn stop(&self, id: &str, reason: &str) -> Result<(), CallError> {
         let body = serde_json::json!({ "reason": reason }).to_string();
-        crash::point("stop.unsent");
-        let answer = self.call(Call { body: Some(body), ..Call::post("api/mcp_servers", id, "/stop") }, answers::acknowledged).await;
-        crash::point("stop.answered");
-        answer
+        let call = Call { body: Some(body), ..Call::post("api/mcp_servers", id, "/stop") };
+        self.change(["stop.unsent", "stop.answered"], call, answers::acknowledged).await
     }
 
     /// `POST /api/groups/{id}/rebalance`. Resets the group's circuit and evicts its degraded members.
     pub async fn rebalance(&self, group: &str) -> Result<(), CallError> {
-        crash::point("rebalance.unsent");
-        let answer = self.call(Call::post("api/groups", group, "/rebalance"), answers::acknowledged).await;
-        crash::point("rebalance.answered");
+        let call = Call::post("api/groups", group, "/rebalance");
+        self.change(["rebalance.unsent", "rebalance.answered"], call, answers::acknowledged).await
+    }
+
+    /// A call that changes something, between its two fail points.
+    async fn change<T>(&self, points: [&str; 2], call: Call, read: impl FnOnce(&[u8]) -> Result<T, String>) -> Result<T, CallError> {
+        let [unsent, answered] = points;
+        crash::point(unsent);
+        let answer = self.call(call, read).await;
+        crash::point(answered);
         answer
     }
 

@@ -8,7 +8,7 @@ pub mod auth;
 pub mod client;
 pub mod fault;
 
-pub use answers::{Group, GroupMember, LogLine, Me, ServerDetail, ServerList, Started, System, parse_version};
+pub use answers::{Group, GroupMember, Lease, LogLine, Me, ServerDetail, ServerList, Started, System, parse_version};
 pub use auth::{AuthMemory, AuthState, MemoryError};
 pub use client::{HangarClient, Settings};
 pub use fault::{AuthFault, CallError, Fault};

@@ -227,7 +227,8 @@ impl Board {
     /// One entry of the REST list: kept where it tells of trouble, or where the server is watched already.
     pub fn listed(&mut self, id: &str, mut reading: RestReading) {
         let Some(entry) = self.servers.get(id).filter(|entry| entry.rest.is_some() || entry.rest_not_found) else {
-            if !matches!(reading.state, State::Ready | State::Cold) || is_down(&reading) {
+            // Of a suspect even that it looks well is news: it was asked about.
+            if self.suspects.contains(id) || !matches!(reading.state, State::Ready | State::Cold) || is_down(&reading) {
                 self.rest(id, reading);
             }
             return;
@@ -300,6 +301,12 @@ impl Board {
     #[must_use]
     pub fn group_of(&self, id: &str) -> Option<&GroupReading> {
         self.servers.get(id)?.group.as_ref()
+    }
+
+    /// Whether Hangar has a group of this name, as last read.
+    #[must_use]
+    pub fn is_group(&self, id: &str) -> bool {
+        self.servers.values().any(|entry| entry.group.as_ref().is_some_and(|group| group.group == id))
     }
 
     /// A server's place in its group, where Hangar told it.

@@ -9,6 +9,7 @@ use super::hold::Hold;
 use super::ladder::Rung;
 use super::limits::Policy;
 use super::reason::Reason;
+use super::snapshot::Snapshot;
 use super::when::{after, before};
 
 /// Held by a brake, until then if that is known, and why in words.
@@ -100,11 +101,12 @@ impl Storm {
         if !open.iter().any(|i| i.open_attempt().is_some() || able(i)) {
             return Self::default();
         }
-        open.sort_by_key(|i| (i.open_attempt().is_none(), i.attempts.is_empty(), i.opened_at, i.mcp_server.clone()));
-        let recovered = history.opened.iter().filter(|o| o.recovered && members.contains(&o.incident_id)).count();
-        // One that was exhausted without a try of ours (it died again on the last rung) proves nothing.
+        // Whoever was acted on keeps the canary's place; looking takes it from nobody.
         let tried = |i: &Incident| i.attempts.iter().any(|a| !a.action.only_looks() && a.spends_rung());
-        // Nor does one that a person must decide on by now: it would never be proved.
+        open.sort_by_key(|i| (!tried(i), i.open_attempt().is_none(), i.attempts.is_empty(), i.opened_at, i.mcp_server.clone()));
+        let recovered = history.opened.iter().filter(|o| o.recovered && members.contains(&o.incident_id)).count();
+        // One that was exhausted without a try of ours (it died again on the last rung) proves nothing. Nor does one that a
+        // person must decide on by now: it would never be proved.
         let out = |i: &Incident| i.reason == Reason::CapabilityBlocked || history.orders.contains_key(&i.mcp_server);
         let canary_failed = recovered == 0 && open.iter().any(|i| i.exhausted_at.is_some() && tried(i) && !out(i));
         // One canary; then as many at once as have been proved, so that the release doubles at most.
@@ -188,10 +190,17 @@ pub struct Budgets<'a> {
 }
 
 impl<'a> Budgets<'a> {
-    /// Counts the acting attempts of the windows and the attempts under way.
+    /// Counts the acting attempts of the windows and the attempts under way; of other medics those that restarted our Hangar.
     #[must_use]
-    pub fn count(policy: &Policy, history: &'a History, now: Timestamp) -> Self {
+    pub fn count(policy: &Policy, snapshot: &Snapshot, history: &'a History, now: Timestamp) -> Self {
         let mut budgets = Self::default();
+        for order in snapshot.others.of_us(policy, history.process_start) {
+            let at = order.over_at.unwrap_or(now);
+            if policy.budgets.rungs.iter().any(|r| r.action == order.action && now.duration_since(at) < r.window) {
+                let entry = budgets.by_rung.entry(order.action).or_insert((0, at));
+                *entry = (entry.0 + 1, entry.1.min(at));
+            }
+        }
         for acted in &history.acted {
             // A record from the future (a clock stepped back) counts: when in doubt, hold.
             let age = acted.age(now);

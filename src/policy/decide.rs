@@ -8,6 +8,7 @@ use super::limits::{Mode, Policy};
 use super::reason::Reason;
 use super::record::Outcome;
 use super::seen::Seen;
+use super::symptom::Symptom;
 use super::when::after;
 
 /// What the ladder says, before any gate.
@@ -25,7 +26,9 @@ pub enum Decision {
 #[must_use]
 pub fn decide(policy: &Policy, incident: &Incident, seen: &Seen) -> Decision {
     let first = first_rank(incident, seen);
-    for limits in policy.rungs_of(&incident.mcp_server).filter(|r| r.action.rank() >= first) {
+    let due = start_due(incident, seen);
+    let wanted = |rung: Rung| rung.rank() >= first || (due && rung == Rung::SessionReconnect);
+    for limits in policy.rungs_of(&incident.mcp_server).filter(|r| wanted(r.action)) {
         let rung = limits.action;
         if observed(policy, incident, rung) {
             continue;
@@ -105,11 +108,14 @@ pub fn not_applicable(policy: &Policy, incident: &Incident, rung: Rung, seen: &S
             Seen::Initializing(_) | Seen::Degraded(_) => Some("Hangar is starting it; a second start would join that one"),
             Seen::Unknown | Seen::Healthy | Seen::NotSeenHealthy | Seen::Down | Seen::Dead | Seen::Cold | Seen::Gone => None,
         },
-        Rung::LeaseRecovery => match (&incident.group, seen) {
-            (None, _) => Some("not a member of a group"),
-            (Some(_), Seen::Dead | Seen::Cold) if starts_used_up(incident) => Some("two starts of ours failed after this death already"),
-            (Some(_), Seen::Dead | Seen::Cold | Seen::Down) => None,
-            (Some(_), _) => Some("the member is not down"),
+        // A group takes its member back; of several replicas one holds the lease that they manage servers under.
+        Rung::LeaseRecovery => match seen {
+            _ if incident.group.is_none() && policy.platform.instances.get() < 2 => Some("not a member of a group"),
+            Seen::Dead | Seen::Cold if starts_used_up(incident) => Some("two starts of ours failed after this death already"),
+            Seen::Dead | Seen::Cold | Seen::Down => None,
+            Seen::Unknown | Seen::Healthy | Seen::NotSeenHealthy | Seen::Degraded(_) | Seen::Initializing(_) | Seen::Gone => {
+                Some("the server is not down")
+            }
         },
         Rung::WorkerRestart => match seen {
             Seen::Dead | Seen::Cold => Some("a dead server: there is nothing to stop, and the stop would only clear the alert"),
@@ -130,6 +136,17 @@ pub fn not_applicable(policy: &Policy, incident: &Incident, rung: Rung, seen: &S
     }
 }
 
+/// Lost in a restart of Hangar and not started since: one start is due, whatever was spent on the process before.
+fn start_due(incident: &Incident, seen: &Seen) -> bool {
+    let lost_at = incident.lost_at.filter(|_| *seen == Seen::Cold && incident.symptom() == Symptom::ServerLostInRestart);
+    let since = |lost: Timestamp| {
+        let tried =
+            |a: &&super::history::Attempt| !a.action.only_looks() && a.outcome != Some(Outcome::NotApplicable) && !a.not_permitted();
+        incident.attempts.iter().filter(tried).any(|a| a.started_at >= lost)
+    };
+    lost_at.is_some_and(|lost| !since(lost))
+}
+
 /// At most two starts of ours after a fresh death: the next failing one may hand the server to Hangar's saga.
 fn starts_used_up(incident: &Incident) -> bool {
     let starts = incident.attempts.iter().filter(|a| !a.action.only_looks() && !a.slow_retry && a.spends_rung()).count();
@@ -137,8 +154,16 @@ fn starts_used_up(incident: &Incident) -> bool {
 }
 
 fn spent(attempts_max: usize, incident: &Incident, rung: Rung, seen: &Seen) -> bool {
+    // Only asking the replicas shows that no lease is stale: once is enough.
+    let asked = |a: &super::history::Attempt| a.action == rung && a.receipt.is_some() && a.outcome == Some(Outcome::NotApplicable);
+    if rung == Rung::LeaseRecovery && incident.attempts.iter().any(asked) {
+        return true;
+    }
     let counts =
         |a: &&super::history::Attempt| a.action == rung && !a.slow_retry && a.outcome != Some(Outcome::NotApplicable) && !a.not_permitted();
+    if rung == Rung::SessionReconnect && start_due(incident, seen) {
+        return false;
+    }
     let made = incident.attempts.iter().filter(counts).count();
     if rung != Rung::SessionReconnect {
         return made >= attempts_max;

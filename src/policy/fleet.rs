@@ -24,6 +24,8 @@ const SECOND_MAX: usize = 3;
 /// How often what was taken out is put back at most: for about an hour and a half.
 const PUT_BACK_MAX: usize = 24;
 const PUT_BACK_PAUSE_MAX: SignedDuration = SignedDuration::from_mins(5);
+/// Besides a restart itself: bringing the servers back.
+pub const BRING_BACK_MAX: SignedDuration = SignedDuration::from_mins(10);
 /// Servers that an outcome names; the rest are counted.
 const NAMED_MAX: usize = 10;
 
@@ -42,6 +44,9 @@ pub struct Saved {
     /// Deliberate stops that Hangar had counted of each by then, where there were any.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub stops: BTreeMap<String, u64>,
+    /// Every server that was known, where the action may change which there are.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub known: BTreeSet<String>,
     /// The place that a group member is taken out of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<Membership>,
@@ -155,7 +160,7 @@ pub fn under_way(history: &History, incident: &Incident) -> Option<Braked> {
 
 /// What stops an action on the whole fleet before it begins.
 #[must_use]
-pub fn before(policy: &Policy, history: &History, incident: &Incident, rung: Rung, now: Timestamp) -> Option<Braked> {
+pub fn before(policy: &Policy, snapshot: &Snapshot, history: &History, incident: &Incident, rung: Rung, now: Timestamp) -> Option<Braked> {
     if rung == Rung::RoleRuntimeRestart {
         return blocked_member(history, incident).or_else(|| member_at_work(history, incident));
     }
@@ -166,8 +171,12 @@ pub fn before(policy: &Policy, history: &History, incident: &Incident, rung: Run
         let why = format!("{} replicas and no lock that they share: storage must be one that they share", policy.platform.instances);
         return Some(Braked::new(Hold::LeaseHeld, None, why));
     }
-    if let Some(until) = lock_held_until(incident, rung).filter(|until| now < *until) {
+    let last = incident.attempts.iter().rev().find(|a| a.action == rung).filter(|a| !snapshot.others.lock_is_free_since(a));
+    if let Some(until) = last.and_then(lock_asked).filter(|until| now < *until) {
         return Some(Braked::new(Hold::LeaseHeld, Some(until), "another replica holds the fleet lock"));
+    }
+    if let Some(paused) = super::pause::elsewhere(history, rung, now) {
+        return Some(paused);
     }
     if let Some(attempt) = history.open.values().find_map(Incident::open_attempt) {
         let why = format!("{} at {} is under way; {rung} touches every server and waits for it", attempt.action, attempt.mcp_server);
@@ -197,9 +206,10 @@ fn member_at_work(history: &History, incident: &Incident) -> Option<Braked> {
 /// Evidence of an attempt that found the fleet lock taken.
 pub const LEASE_HELD_UNTIL: &str = "lease_held_until";
 
-fn lock_held_until(incident: &Incident, rung: Rung) -> Option<Timestamp> {
-    let last = incident.attempts.iter().rev().find(|a| a.action == rung)?;
-    last.evidence.get(LEASE_HELD_UNTIL)?.as_str()?.parse().ok()
+/// Until when this attempt found the fleet lock taken, if it did.
+#[must_use]
+pub fn lock_asked(attempt: &Attempt) -> Option<Timestamp> {
+    attempt.evidence.get(LEASE_HELD_UNTIL)?.as_str()?.parse().ok()
 }
 
 /// A member that a person must look at holds its group: a group action must not come near it.

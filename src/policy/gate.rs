@@ -88,7 +88,7 @@ impl Gate<'_> {
         }
         let held = self.silences_unknown(rung).or_else(|| self.backoff(server, seen)).or_else(|| self.group_recovery(incident, server));
         let held = held.or_else(|| self.permission(incident));
-        held.or_else(|| fleet::before(self.policy, self.history, incident, rung, self.now))
+        held.or_else(|| fleet::before(self.policy, self.snapshot, self.history, incident, rung, self.now))
     }
 
     /// A key that may read and not start is tried again only now and then: somebody must grant it first.
@@ -161,7 +161,7 @@ impl Gate<'_> {
             return None;
         }
         let unlocked = || {
-            let before = fleet::before(self.policy, self.history, incident, rung, self.now);
+            let before = fleet::before(self.policy, self.snapshot, self.history, incident, rung, self.now);
             before.filter(|braked| braked.until.is_none() && braked.hold != Hold::Cooldown)
         };
         let permitted = self.permitted(Some(incident), Some(seen), rung, OURSELVES);
@@ -189,7 +189,7 @@ impl Gate<'_> {
     #[must_use]
     pub fn hands_off(&self, incident: &Incident) -> Option<Braked> {
         let id = &incident.mcp_server;
-        super::pause::paused(self.history, id, self.now).or_else(|| self.policy.opted_out(id))
+        super::pause::paused(self.history, id, incident.group.as_deref(), self.now).or_else(|| self.policy.opted_out(id))
     }
 
     /// A window in which others work on the server.

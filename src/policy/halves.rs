@@ -58,7 +58,11 @@ pub fn second(
         return Second::None;
     }
     if attempt.action == Rung::LeaseRecovery {
-        return attempt.half_done_at.map_or(Second::None, |started| rejoin(policy, started, server, seen, now));
+        return match (attempt.half_done_at, &incident.group) {
+            (None, _) => Second::None,
+            (Some(_), None) => after_lease(attempt, seen),
+            (Some(started), Some(_)) => rejoin(policy, started, server, seen, now),
+        };
     }
     if attempt.action != Rung::WorkerRestart {
         return Second::None;
@@ -85,6 +89,20 @@ fn stop_was_ours(incident: &Incident, snapshot: &Snapshot, attempt: &Attempt, se
     }
     let risen = risen(incident, &snapshot.hangar, server, StopReason::Manual);
     attempt.half_done_at.is_some() || (risen > 0 && risen == our_stops(incident, &snapshot.hangar))
+}
+
+/// No stale lease is in the way any more: the server is started, once.
+fn after_lease(attempt: &Attempt, seen: &Seen) -> Second {
+    if !attempt.seconds.is_empty() {
+        return Second::Over("the medic ended before it heard an answer", None);
+    }
+    match seen {
+        Seen::Unknown => Second::Wait(None),
+        Seen::Dead | Seen::Down | Seen::Cold => Second::Due("the stale management lease is over: the start is due"),
+        Seen::Healthy | Seen::NotSeenHealthy | Seen::Degraded(_) | Seen::Initializing(_) | Seen::Gone => {
+            Second::Over("it was no longer down when the lease was over: nothing was sent", Some(Outcome::Cancelled))
+        }
+    }
 }
 
 /// A rebalance resets the group's circuit and evicts degraded members: only when the member stays out, and nobody is degraded.

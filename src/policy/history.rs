@@ -98,6 +98,8 @@ pub struct Incident {
     pub reason: Reason,
     /// When this reason became known.
     pub reason_at: Timestamp,
+    /// When it was last found lost in a restart of Hangar.
+    pub lost_at: Option<Timestamp>,
     pub provenance: Option<Provenance>,
     pub since: Timestamp,
     pub reopens: Option<String>,
@@ -217,6 +219,9 @@ impl History {
             Body::IncidentUpdated { incident_id, symptom, reason, provenance } => {
                 if let Some(incident) = self.open_by_id(incident_id) {
                     if incident.symptom() != *symptom {
+                        if *symptom == Symptom::ServerLostInRestart {
+                            incident.lost_at = Some(record.at);
+                        }
                         incident.symptoms.retain(|s| s != symptom);
                         incident.symptoms.push(*symptom);
                     }
@@ -229,8 +234,11 @@ impl History {
             }
             Body::IncidentClosed { incident_id, how, why } => self.incident_closed(record.at, incident_id, *how, why),
             Body::AttemptOpened { .. } => self.attempt_opened(record),
-            Body::AttemptHalfDone { attempt_id } => {
-                self.attempt(record, attempt_id, |a| a.half_done_at = Some(record.at));
+            Body::AttemptHalfDone { attempt_id, evidence } => {
+                self.attempt(record, attempt_id, |a| {
+                    a.half_done_at = Some(record.at);
+                    a.evidence.extend(evidence.clone());
+                });
             }
             Body::AttemptReceipt { attempt_id, receipt, outcome, detail, evidence } => {
                 self.attempt(record, attempt_id, |a| {
@@ -238,7 +246,7 @@ impl History {
                     a.receipt_at = Some(record.at);
                     a.receipt_outcome = *outcome;
                     a.detail.clone_from(detail);
-                    a.evidence.clone_from(evidence);
+                    a.evidence.extend(evidence.clone());
                 });
             }
             Body::AttemptSettled { attempt_id, outcome, why } => {
@@ -409,6 +417,7 @@ impl History {
             symptoms: vec![*symptom],
             reason: *reason,
             reason_at: record.at,
+            lost_at: None,
             provenance: provenance.clone(),
             since: *since,
             reopens: reopens.clone(),

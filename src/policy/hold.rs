@@ -5,7 +5,7 @@ use super::words::words;
 words! {
     /// Why an incident is held. The order is the order of the gate: the first that applies is the one shown.
     pub enum Hold as "hold" {
-        /// A person paused everything or this server.
+        /// A person paused everything, this server or its group; or any server, where an action would touch all of them.
         Paused = "paused",
         /// `policy.servers` leaves this server alone.
         OptedOut = "opted_out",

@@ -36,6 +36,10 @@ pub fn restart(policy: &Policy, snapshot: &Snapshot, history: &History) -> Vec<B
         return records;
     }
     let gone_at = snapshot.hangar.lost_at.unwrap_or(process_start).min(process_start);
+    // Nor did any where the medic of another replica had all of them restarted.
+    if snapshot.others.restarted(policy, gone_at, process_start).is_some() {
+        return records;
+    }
     let mut held: Vec<&str> = Vec::new();
     for acted in history.acted.iter().filter(|a| a.process_start == Some(before)) {
         let open = history.open.get(&acted.mcp_server).and_then(Incident::open_attempt);
@@ -318,7 +322,7 @@ impl Keeper<'_> {
             return match second(self.policy, self.snapshot, self.history, self.incident, attempt, self.server, self.seen, self.now) {
                 // A crash came between the stop and its record. Once started, nothing would tell that this stop was ours.
                 Second::Due(_) if attempt.action == Rung::WorkerRestart && attempt.half_done_at.is_none() => {
-                    vec![Body::AttemptHalfDone { attempt_id: attempt.attempt_id.clone() }]
+                    vec![Body::AttemptHalfDone { attempt_id: attempt.attempt_id.clone(), evidence: BTreeMap::new() }]
                 }
                 Second::Due(_) | Second::ReadAgain(_) | Second::Wait(_) => Vec::new(),
                 Second::NotNeeded(why) => vec![Body::AttemptReceipt {

@@ -90,7 +90,9 @@ impl Rung {
             Self::CapabilityRefresh => "read who we are, the server's detail, tools and last 200 log lines, and keep them as evidence",
             Self::SessionReconnect => "a deliberate start of the dead server, after its backoff: the main repair",
             Self::ConfigurationReload => "reload Hangar's configuration, only if the file changed and names every live server; then start",
-            Self::LeaseRecovery => "group member: start it and let the group take it back into rotation",
+            Self::LeaseRecovery => {
+                "group member: start it, the group takes it back into rotation; several replicas: wait out a stale management lease, then start"
+            }
             Self::WorkerRestart => "stop then start of one server that is not dead but does not work",
             Self::RoleRuntimeRestart => "restart the upstream of a remote server, or start a group's dead members one by one",
             Self::ConnectorRestart => "take the server's definition out of Hangar and put it back",

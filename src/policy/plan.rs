@@ -17,7 +17,9 @@ use super::ladder::Rung;
 use super::limits::{Mode, Policy};
 use super::record::Body;
 use super::request::{REQUEST_WAITS_MAX, Request, waiting};
-use super::seen::{CONFIRM_WITHIN, COUNTER_LAG, FORBIDDEN_RETRY, REST_RETRY, Seen, cold_unexplained, looked_since, seen, seen_closely};
+use super::seen::{
+    CONFIRM_WITHIN, COUNTER_LAG, FORBIDDEN_RETRY, REST_RETRY, Seen, cold_unexplained, looked_since, rest_since, seen, seen_closely,
+};
 use super::snapshot::{ServerReading, Snapshot, State};
 use super::when::after;
 use super::words::words;
@@ -43,7 +45,8 @@ impl Phase {
     pub const OPEN: &'static [Self] = &[Self::Watching, Self::Held, Self::Acting, Self::Settling, Self::Exhausted];
 }
 
-/// Which half of a rung: only `worker_restart` (stop, start) and `lease_recovery` (start, rebalance) have a second.
+/// Which half of a rung. `worker_restart` stops, then starts; `lease_recovery` starts a member, then rebalances its group, or
+/// waits out a lease, then starts; what takes something away puts it back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     First,
@@ -205,7 +208,7 @@ struct Climber<'a> {
 impl<'a> Climber<'a> {
     fn new(policy: &'a Policy, snapshot: &'a Snapshot, history: &'a History, now: Timestamp) -> Self {
         let storm = Gate { policy, snapshot, history, now }.storm();
-        let budgets = Budgets::count(policy, history, now);
+        let budgets = Budgets::count(policy, snapshot, history, now);
         Self { policy, snapshot, history, now, budgets, storm, asked: BTreeSet::new(), plan: Plan::default() }
     }
 
@@ -259,11 +262,18 @@ impl<'a> Climber<'a> {
                 let counted = server.rest.as_ref().map_or(self.now, |r| after(r.at, COUNTER_LAG));
                 if self.now >= counted { self.read(Read::Metrics) } else { self.wake(Some(counted)) }
             }
-            if watched && (unseen || self.rest_outdated(server)) && self.may_read(server) {
-                if acted_at > snapshot.hangar.read_at {
+            // While an executor is at work on it nothing is decided; it is read when its receipt is in.
+            let at_work = incident.and_then(Incident::open_attempt).is_some_and(|a| snapshot.running.contains(&a.attempt_id));
+            if watched && !at_work && (unseen || self.rest_outdated(server)) && self.may_read(server) {
+                // What an action moved in the metrics outdates an answer of the same moment: the metrics first, then the server.
+                // An action from the future (the clock stepped back) is never older than a look.
+                let behind = acted_at > snapshot.hangar.read_at;
+                if behind {
                     self.read(Read::Metrics);
                 }
-                self.read(Read::Server(id.clone()));
+                if !behind || acted_at > Some(self.now) {
+                    self.read(Read::Server(id.clone()));
+                }
             }
         }
     }
@@ -454,10 +464,16 @@ impl<'a> Climber<'a> {
         current.is_some_and(|r| self.young(r.at, r.took, self.snapshot.hangar.took))
     }
 
-    /// Reads both again: what was read before a window ended says nothing of its end.
-    fn read_again(&mut self, incident: &Incident, server: &ServerReading) {
-        if self.may_read(server) {
+    /// Reads again what is from before `since` (what was read before a window ended says nothing of its end), and only that:
+    /// what is there already is not asked for while the other is awaited.
+    fn read_again(&mut self, incident: &Incident, server: &ServerReading, since: Option<Timestamp>) {
+        if !self.may_read(server) {
+            return;
+        }
+        if since.is_none_or(|since| self.snapshot.hangar.read_at < Some(since)) {
             self.read(Read::Metrics);
+        }
+        if since.is_none() || self.rest_outdated(server) || !rest_since(server, since, self.now) {
             self.read(Read::Server(incident.mcp_server.clone()));
         }
     }

@@ -131,8 +131,13 @@ pub enum Body {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         process_start: Option<Timestamp>,
     },
-    /// `worker_restart` stopped the server and has yet to start it.
-    AttemptHalfDone { attempt_id: String },
+    /// The first half is done, and the second has yet to follow.
+    AttemptHalfDone {
+        attempt_id: String,
+        /// What the first half found: the receipt comes with the second.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        evidence: BTreeMap<String, serde_json::Value>,
+    },
     /// The target answered, or will not.
     AttemptReceipt {
         attempt_id: String,

@@ -66,10 +66,18 @@ pub fn cold_unexplained(hangar: &HangarReading, server: &ServerReading, now: Tim
 /// Whether the metrics and the server's REST answer are current and not older than `since`.
 #[must_use]
 pub fn looked_since(hangar: &HangarReading, server: &ServerReading, since: Option<Timestamp>, now: Timestamp) -> bool {
-    // After the clock stepped back nothing can be younger than what was recorded before: a look of this moment has to do.
-    let young = |at: Timestamp| since.is_none_or(|since| at >= since.min(now));
-    let told = !server.rest_outdated && (server.rest_not_found || server.rest.as_ref().is_some_and(|r| young(r.at)));
-    hangar.read_at.is_some_and(young) && (told || rest_unreadable(hangar))
+    hangar.read_at.is_some_and(|at| young(at, since, now)) && (rest_since(server, since, now) || rest_unreadable(hangar))
+}
+
+/// Whether the server's REST answer is current and not older than `since`.
+#[must_use]
+pub fn rest_since(server: &ServerReading, since: Option<Timestamp>, now: Timestamp) -> bool {
+    !server.rest_outdated && (server.rest_not_found || server.rest.as_ref().is_some_and(|r| young(r.at, since, now)))
+}
+
+/// After the clock stepped back nothing can be younger than what was recorded before: a look of this moment has to do.
+fn young(at: Timestamp, since: Option<Timestamp>, now: Timestamp) -> bool {
+    since.is_none_or(|since| at >= since.min(now))
 }
 
 /// Hangar does not let us read its REST answers.

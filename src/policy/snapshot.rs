@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::reason::{Provenance, Reason};
+use super::replicas::Others;
 use super::rule::Pattern;
 use super::words::words;
 
@@ -212,6 +213,8 @@ pub struct Snapshot {
     pub running: BTreeSet<String>,
     /// Maintenance windows that are open now.
     pub maintenance: Vec<Maintenance>,
+    /// The medics of the other replicas.
+    pub others: Others,
     /// The attempt log refused its last write.
     pub log_unwritable: bool,
     /// SIGTERM was heard: no new action.

@@ -16,8 +16,8 @@ use super::when::after;
 pub enum Verified {
     /// Nothing can be said before then; `None`: until something changes.
     Pending(Option<Timestamp>),
-    /// The window is over: read again, then judge.
-    ReadAgain,
+    /// The window is over: read again what is from before then, and judge.
+    ReadAgain(Timestamp),
     /// The metrics are older than the REST answer: read them, then judge.
     ReadMetrics,
     Settled(Outcome, String),
@@ -72,7 +72,7 @@ pub fn verify(
             settled(Outcome::Cancelled, "the server was started by somebody else before our start")
         }
         Seen::Healthy if now < due => Verified::Pending(Some(due)),
-        Seen::Healthy | Seen::NotSeenHealthy | Seen::Down if now >= due && !read_since(due) => Verified::ReadAgain,
+        Seen::Healthy | Seen::NotSeenHealthy | Seen::Down if now >= due && !read_since(due) => Verified::ReadAgain(due),
         Seen::Healthy if moved => {
             settled(Outcome::Recovered, format!("ready, last healthy after the action, and held for {:#}", policy.settle))
         }
@@ -97,7 +97,7 @@ pub fn verify(
         }
         Seen::Dead | Seen::Down | Seen::Cold | Seen::Degraded(_) => {
             if now >= due {
-                Verified::ReadAgain
+                Verified::ReadAgain(due)
             } else {
                 Verified::Pending(Some(due))
             }
@@ -114,6 +114,8 @@ fn own_words(attempt: &Attempt, outcome: Outcome) -> String {
         (Some(code), _) => format!("Hangar answered {code}"),
         (None, Outcome::Insufficient) if attempt.action.only_looks() => "looked: still not working".to_owned(),
         (None, Outcome::Cancelled) if attempt.action.only_looks() => "looked: found healthy".to_owned(),
+        (None, Outcome::Cancelled) => "our own check held it back: nothing was sent".to_owned(),
+        (None, Outcome::NotApplicable) => "there was nothing for it to do: nothing was sent".to_owned(),
         (None, Outcome::Denied) => "Hangar did not let us".to_owned(),
         (None, outcome) => format!("Hangar gave no usable answer ({outcome})"),
     }

@@ -1,5 +1,6 @@
 //! Self-watch: whether the daemon is of use, told to `/-/ready` and to systemd.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,23 +15,32 @@ use crate::server::Shared;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Why the daemon is of no use now, if so: what must be mended first comes first.
-fn blind(live: &Live, turn_age: Option<Duration>) -> Option<&'static str> {
+fn blind(live: &Live, turn_age: Option<Duration>) -> Option<Cow<'static, str>> {
     if turn_age.is_none_or(|age| age >= STALLED_AFTER) {
-        return Some("the engine does not turn: nothing is seen or done");
+        return words("the engine does not turn: nothing is seen or done");
     }
     if live.log_unwritable {
-        return Some("the attempt log cannot be written: nothing acts");
+        let damage = live.log_damage.as_ref().map(|damage| format!("nothing acts: {damage}").into());
+        return damage.or_else(|| words("the attempt log cannot be written: nothing acts"));
     }
     if live.read_at.is_none() {
-        return Some("Hangar's metrics were not read yet");
+        return words("Hangar's metrics were not read yet");
     }
     if !live.fresh {
-        return Some("Hangar's metrics cannot be read: nothing is known now");
+        return words("Hangar's metrics cannot be read: nothing is known now");
     }
     if live.auth_refused {
-        return Some("Hangar refuses our key: servers can neither be read nor started");
+        return words("Hangar refuses our key: servers can neither be read nor started");
     }
-    live.read_forbidden.then_some("Hangar does not permit our key to read servers (mcp_servers:read)")
+    if live.read_forbidden {
+        return words("Hangar does not permit our key to read servers (mcp_servers:read)");
+    }
+    None
+}
+
+#[allow(clippy::unnecessary_wraps, reason = "what `blind` returns")]
+const fn words(why: &'static str) -> Option<Cow<'static, str>> {
+    Some(Cow::Borrowed(why))
 }
 
 /// Keeps `/-/ready`, its metric and systemd up to date until `stop`.
@@ -41,20 +51,20 @@ pub async fn watch(live: Arc<Share>, shared: Arc<Shared>, metrics: Arc<Metrics>,
     let watchdog = sd_notify::watchdog_enabled().map(|within| within / 3);
     let every = watchdog.map_or(LOOK_EVERY, |within| within.clamp(Duration::from_millis(100), LOOK_EVERY));
     tell(vec![NotifyState::Ready]).await;
-    let mut told = Some("");
+    let mut told = Some(Cow::Borrowed(""));
     loop {
         let age = metrics.turn_age();
         let why = blind(&live.get(), age);
         metrics.set_ready(why.is_none());
-        match why {
-            Some(why) => shared.set_not_ready(why),
+        match &why {
+            Some(why) => shared.set_not_ready(why.as_ref()),
             None => shared.set_ready(),
         }
         if why != told {
-            tell(vec![NotifyState::Status(why.unwrap_or("watching"))]).await;
-            match why {
+            tell_status(why.as_deref().unwrap_or("watching").to_owned()).await;
+            match why.as_deref() {
                 // What keeps the first read from succeeding is said by whoever reads.
-                Some(why) if told == Some("") => tracing::info!(event = "not_ready", why),
+                Some(why) if told.as_deref() == Some("") => tracing::info!(event = "not_ready", why),
                 Some(why) => tracing::warn!(event = "not_ready", why),
                 None => tracing::info!(event = "ready"),
             }
@@ -74,9 +84,30 @@ pub async fn watch(live: Arc<Share>, shared: Arc<Shared>, metrics: Arc<Metrics>,
     Ok(())
 }
 
+/// Waits while the attempt log cannot be opened: systemd hears why, and that a start anew would not help.
+pub async fn wait_held(why: String, wait: Duration) {
+    tell(vec![NotifyState::Ready]).await;
+    tell_status(why).await;
+    let every = sd_notify::watchdog_enabled().map_or(wait, |within| within / 3).max(Duration::from_millis(100));
+    let until = tokio::time::Instant::now() + wait;
+    while tokio::time::Instant::now() < until {
+        tell(vec![NotifyState::Watchdog]).await;
+        tokio::time::sleep_until(until.min(tokio::time::Instant::now() + every)).await;
+    }
+}
+
+async fn tell_status(why: String) {
+    // What comes from a file must stay on its line.
+    let why = why.replace(['\n', '\r'], " ");
+    heard(tokio::task::spawn_blocking(move || sd_notify::notify(&[NotifyState::Status(&why)])).await);
+}
+
 /// Nobody may be there to hear it.
 async fn tell(state: Vec<NotifyState<'static>>) {
-    let told = tokio::task::spawn_blocking(move || sd_notify::notify(&state)).await;
+    heard(tokio::task::spawn_blocking(move || sd_notify::notify(&state)).await);
+}
+
+fn heard(told: Result<std::io::Result<()>, tokio::task::JoinError>) {
     if let Ok(Err(error)) = told {
         tracing::debug!(%error, "systemd does not hear us");
     }

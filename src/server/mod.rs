@@ -45,6 +45,7 @@ use operations::Operations;
 pub use tls::{Tls, TlsError};
 pub use views::Views;
 
+const STARTING: &str = "starting";
 const WEBHOOK_PATH: &str = "/api/v1/alertmanager";
 
 /// Why the server cannot be started or has to stop.
@@ -98,7 +99,7 @@ impl Shared {
             webhook_access: RwLock::new(None),
             callbacks: OnceLock::new(),
             webhook_certificate: RwLock::new(None),
-            not_ready: RwLock::new(Some("starting".to_owned())),
+            not_ready: RwLock::new(Some(STARTING.to_owned())),
             desk: webhook::Desk::new(),
             paces: pace::Paces::new(),
         })
@@ -110,7 +111,7 @@ impl Shared {
     }
 
     fn operations(&self) -> Result<&Arc<dyn Operations>, ApiError> {
-        self.operations.get().ok_or_else(|| ApiError::unavailable("starting", "the attempt log is not open yet"))
+        self.operations.get().ok_or_else(|| self.starting())
     }
 
     /// The webhook asks for these credentials from now on.
@@ -164,8 +165,17 @@ impl Shared {
         self.not_ready.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    fn starting(&self) -> ApiError {
+        ApiError::unavailable("starting", self.why_not_open().unwrap_or_else(|| "the attempt log is not open yet".to_owned()))
+    }
+
+    /// Why the attempt log does not open; `None` where it only takes its time.
+    fn why_not_open(&self) -> Option<String> {
+        self.not_ready().filter(|why| why != STARTING)
+    }
+
     fn views(&self) -> Result<&Arc<dyn Views>, ApiError> {
-        self.views.get().ok_or_else(|| ApiError::unavailable("starting", "the attempt log is not open yet"))
+        self.views.get().ok_or_else(|| self.starting())
     }
 }
 

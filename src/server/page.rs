@@ -103,7 +103,7 @@ async fn icon() -> Response {
 
 async fn index(State(shared): State<Arc<Shared>>, Query(options): Query<Options>) -> Response {
     let now = clock::now();
-    let Ok(views) = shared.views() else { return starting() };
+    let Ok(views) = shared.views() else { return starting(&shared) };
     let status = views.status();
     let read = async {
         let open = views.stories(Which::Open, OPEN_MAX).await?;
@@ -121,7 +121,7 @@ async fn index(State(shared): State<Arc<Shared>>, Query(options): Query<Options>
 
 async fn incident(State(shared): State<Arc<Shared>>, id: Result<Path<String>, PathRejection>, Query(options): Query<Options>) -> Response {
     let now = clock::now();
-    let Ok(views) = shared.views() else { return starting() };
+    let Ok(views) = shared.views() else { return starting(&shared) };
     let Ok(Path(id)) = id else { return missing(&shared, "../") };
     match views.story(&id).await {
         Ok(Some(story)) => {
@@ -159,9 +159,12 @@ fn top(shared: &Shared, root: &'static str) -> Top {
     shared.views().map_or_else(|_| Top::bare(now), |views| Top::form(root, &views.status(), now))
 }
 
-fn starting() -> Response {
-    let text = "The attempt log is being opened. This page looks again in a few seconds.";
-    let mut response = message(Top::bare(clock::now()), StatusCode::SERVICE_UNAVAILABLE, "warn", "The medic is starting", text);
+fn starting(shared: &Shared) -> Response {
+    let (tone, title, text) = match shared.why_not_open() {
+        Some(why) => ("bad", "The medic does nothing", format!("It cannot open its attempt log. {why}")),
+        None => ("warn", "The medic is starting", "The attempt log is being opened. This page looks again in a few seconds.".to_owned()),
+    };
+    let mut response = message(Top::bare(clock::now()), StatusCode::SERVICE_UNAVAILABLE, tone, title, &text);
     response.headers_mut().insert(header::REFRESH, HeaderValue::from_static(REFRESH));
     response
 }

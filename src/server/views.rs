@@ -210,6 +210,8 @@ const EVIDENCE_FOR_ALL: &[&str] = &[
     "started",
     "left_alone",
     "definition_out",
+    "management_lease_before",
+    "waited_s",
     crate::policy::LEASE_HELD_UNTIL,
 ];
 

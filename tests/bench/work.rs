@@ -10,17 +10,19 @@
 )]
 
 use std::hint::black_box;
+use std::path::Path;
 use std::time::Duration;
 
 use axum::routing::post;
 use axum::{Json, Router};
+use hangar_medic::attempt_log::{AttemptLog, Store};
 use hangar_medic::hangar::AuthState;
 use hangar_medic::observe::board::Board;
 use hangar_medic::observe::log::{InputFormat, Reader, Splitter};
 use hangar_medic::observe::metrics_text::Collector;
 use hangar_medic::policy::Auth;
 use hangar_medic::policy::{
-    DeadBlock, HangarReading, History, Policy, Reason, Record, RestReading, ServerReading, Snapshot, State, Step, plan,
+    Body, DeadBlock, HangarReading, History, Policy, Reason, Record, RestReading, ServerReading, Snapshot, State, Step, plan,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
@@ -40,9 +42,10 @@ fn main() {
         ["plan", servers] => plans(servers.parse().expect("a number of servers"), long),
         ["metrics", file] => bodies(&std::fs::read(file).unwrap(), long),
         ["classify", file] => lines(&std::fs::read(file).unwrap(), long),
+        ["store", directory, records] => store(directory, records.parse().expect("a number of records")),
         ["stub", port_file] => stub(port_file),
         // `cargo test --benches` and `cargo clippy --all-targets` come here: nothing is measured.
-        [] => json!({"usage": "work plan N | metrics FILE | classify FILE | stub PORT_FILE [--once]"}),
+        [] => json!({"usage": "work plan N | metrics FILE | classify FILE | store DIRECTORY RECORDS | stub PORT_FILE [--once]"}),
         other => panic!("unknown: {other:?}"),
     };
     println!("{told}");
@@ -66,7 +69,7 @@ fn measured<T>(long: Duration, mut work: impl FnMut() -> T) -> f64 {
     loop {
         black_box(counted(&mut work));
         turns += 1;
-        let took = on_cpu() - begun;
+        let took = on_cpu().saturating_sub(begun);
         if took >= long {
             return took.as_secs_f64() / f64::from(turns);
         }
@@ -131,7 +134,7 @@ fn plans(servers: usize, long: Duration) -> Value {
     json!({"servers": servers, "seconds": seconds})
 }
 
-fn recorded(step: Step) -> Option<hangar_medic::policy::Body> {
+fn recorded(step: Step) -> Option<Body> {
     match step {
         Step::Record(body) => Some(body),
         Step::Read(_) | Step::Act(_) => None,
@@ -155,17 +158,49 @@ fn bodies(body: &[u8], long: Duration) -> Value {
 }
 
 /// A log in memory, split and classified.
-fn lines(log: &[u8], long: Duration) -> Value {
+fn lines(text: &[u8], long: Duration) -> Value {
     let mut told = 0;
     let seconds = measured(long, || {
         let (mut reader, mut splitter) = (Reader::new(InputFormat::Auto), Splitter::default());
         told = 0;
-        for chunk in log.chunks(256 * 1024) {
+        for chunk in text.chunks(256 * 1024) {
             splitter.feed(chunk, &mut |offset, line| reader.line(line, offset, &mut |_| told += 1));
         }
         splitter.finish(&mut |offset, line| reader.line(line, offset, &mut |_| told += 1));
     });
-    json!({"bytes": log.len(), "told": told, "seconds": seconds})
+    json!({"bytes": text.len(), "told": told, "seconds": seconds})
+}
+
+/// A store as a year of work leaves it: incidents of many servers, each with its attempt, recovered and closed.
+fn store(directory: &str, records: usize) -> Value {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let store = Store::open(Path::new(directory), "hangar").await.unwrap();
+        let (begun, spread) = (now() - SignedDuration::from_hours(24 * 365), 24 * 365 * 3600 / (records / 5 + 1));
+        for batch in (0..records / 5).collect::<Vec<_>>().chunks(400) {
+            let at = begun + SignedDuration::from_secs(i64::try_from(batch[0] * spread).unwrap());
+            let bodies = batch.iter().flat_map(|n| incident(*n, at)).collect();
+            store.append(at, "hangar-medic", bodies).await.unwrap();
+        }
+        store.close().await;
+    });
+    json!({"records": records})
+}
+
+/// The five records of one incident.
+fn incident(n: usize, at: Timestamp) -> Vec<Body> {
+    let server = format!("server-{:05}", n % 1000);
+    let incident = format!("{server}.{}", at.as_millisecond() + i64::try_from(n).unwrap());
+    let attempt = format!("{incident}.1");
+    let all = [
+        json!({"kind": "incident_opened", "incident_id": incident, "mcp_server": server, "symptom": "server_crashed", "reason": "crashed", "since": at}),
+        json!({"kind": "attempt_opened", "attempt_id": attempt, "incident_id": incident, "mcp_server": server,
+            "action": "session_reconnect", "why": "crashed", "slow_retry": false}),
+        json!({"kind": "attempt_receipt", "attempt_id": attempt, "receipt": "accepted", "detail": "200"}),
+        json!({"kind": "attempt_settled", "attempt_id": attempt, "outcome": "recovered", "why": "ready"}),
+        json!({"kind": "incident_closed", "incident_id": incident, "how": "recovered", "why": "ready"}),
+    ];
+    all.into_iter().map(|body| serde_json::from_value(body).unwrap()).collect()
 }
 
 #[derive(Deserialize)]

@@ -6,6 +6,7 @@ mod retention;
 mod server;
 mod start;
 mod tampering;
+mod tls;
 
 use std::path::Path;
 
@@ -250,7 +251,7 @@ impl Writer {
                 (*attempts, *acting) = (*attempts + 1, true);
                 attempt(name, *since, *attempts, Rung::ALL[word % 6])
             }
-            3 if *acting => Body::AttemptHalfDone { attempt_id: attempt_id(&id, *attempts) },
+            3 if *acting => Body::AttemptHalfDone { attempt_id: attempt_id(&id, *attempts), evidence: [].into() },
             4 if *acting => receipt(name, *since, *attempts),
             // Also after the incident was closed, and more than once.
             5 | 6 if *attempts > 0 => {

@@ -1,6 +1,9 @@
 //! The crash matrix: the real daemon dies at each fail point, before and after every durable step and every send, and the
 //! next process goes on: no attempt is lost, no action is done twice, the chain holds, the incident comes to its end.
 
+mod homes;
+mod platform;
+
 use std::collections::BTreeSet;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -12,12 +15,12 @@ use hangar_medic::crash::POINTS;
 use serde_json::{Value, json};
 
 use crate::hangar::stub::{Reply, Stub, json as answer, text};
-use crate::support::medic::{BINARY, rungs};
+use crate::support::medic::{BINARY, merge, rungs};
 use crate::support::process::free_port;
 use crate::support::world::Unwatched;
 use crate::support::{Medic, Proxy, V2_20, V2_34, poll};
 
-const SIGABRT: i32 = 6;
+const SIGKILL: i32 = 9;
 const ENDS_WITHIN: Duration = Duration::from_mins(1);
 
 /// Of a crashed server: the point, and how often it is passed before the daemon dies there.
@@ -52,7 +55,7 @@ const REBALANCES: &[(&str, u32)] = &[("rebalance.unsent", 0), ("rebalance.answer
 
 #[test]
 fn every_fail_point_is_in_the_matrix() {
-    let dies_at = [STARTS, RESTARTS, REBALANCES].concat();
+    let dies_at = [STARTS, RESTARTS, REBALANCES, homes::CUTS, homes::ON_POSTGRES, platform::CASES].concat();
     let tried: BTreeSet<&str> = dies_at.iter().map(|(point, _)| *point).collect();
     assert_eq!(tried, POINTS.iter().copied().collect());
 }
@@ -61,16 +64,16 @@ fn failpoints((point, passes): (&str, u32)) -> String {
     if passes == 0 { format!("{point}=return") } else { format!("{point}={passes}*off->return") }
 }
 
-fn verified(data: &Path, when: &str) {
-    let done = Command::new(BINARY).args(["attempts", "verify", "--storage.path"]).arg(data).output().unwrap();
+fn verified(medic: &Medic, when: &str) {
+    let done = Command::new(BINARY).args(["attempts", "verify", "--config.file"]).arg(medic.config_file()).output().unwrap();
     assert!(done.status.success(), "{when}: {}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
 }
 
 /// The daemon dies there, and another one takes over.
 fn die_and_go_on(dir: &Path, url: &str, settings: &Value, case: (&str, u32)) -> Medic {
     let (mut medic, ended) = Medic::doomed(dir, url, settings, &failpoints(case));
-    assert_eq!(ended.and_then(|s| s.signal()), Some(SIGABRT), "{case:?} was not reached: {ended:?}\n{}", medic.log());
-    verified(&medic.data(), &format!("after the death at {case:?}"));
+    assert_eq!(ended.and_then(|s| s.signal()), Some(SIGKILL), "{case:?} was not reached: {ended:?}\n{}", medic.log());
+    verified(&medic, &format!("after the death at {case:?}"));
     medic.start_again();
     medic
 }
@@ -89,19 +92,25 @@ fn ends_well(medic: &Medic, server: &str, case: (&str, u32), sent: usize) {
     let acted = attempts.iter().filter(acts).count();
     assert!(sent <= acted, "{case:?}: {sent} starts were sent for {acted} attempts\n{}", medic.report());
     assert!(medic.hold_orders().is_empty(), "{case:?}: our own stop was taken for somebody's\n{}", medic.report());
-    verified(&medic.data(), &format!("at the end of {case:?}"));
+    verified(medic, &format!("at the end of {case:?}"));
 }
 
 fn crashed_servers(cases: &[(&str, u32)]) {
+    crashed_servers_of(cases, |_| json!({}));
+}
+
+/// `storage`: where the log of the n-th case is.
+fn crashed_servers_of(cases: &[(&str, u32)], storage: impl Fn(usize) -> Value) {
     let ids: Vec<String> = (0..cases.len()).map(|n| format!("s{n}")).collect();
     let names: Vec<&str> = ids.iter().map(String::as_str).collect();
     let w = Unwatched::start(V2_34, |h| names.iter().fold(h, |h, id| h.server(id, "ok", &json!({}))));
     w.hangar.bring_up(&names);
     let proxy = Proxy::start(w.hangar.port);
-    for (id, case) in names.iter().zip(cases) {
+    for (n, (id, case)) in names.iter().zip(cases).enumerate() {
         w.hangar.kill_child(id);
         let dir = w.dir().join(id);
-        let settings = json!({"hangar": {"log_file": w.hangar.log_file()}, "policy": {"settle": "500ms"}});
+        let mut settings = json!({"hangar": {"log_file": w.hangar.log_file()}, "policy": {"settle": "500ms"}});
+        merge(&mut settings, &storage(n));
         let medic = die_and_go_on(&dir, &proxy.url(), &settings, *case);
         ends_well(&medic, id, *case, proxy.starts(id).len());
         assert_eq!(w.hangar.state(id), "ready", "{case:?}");

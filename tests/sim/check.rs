@@ -292,7 +292,7 @@ impl Check {
                     self.broken(format!("{attempt_id}: opened twice"));
                 }
             }
-            Body::AttemptHalfDone { attempt_id } => self.tried(attempt_id, |t| t.half = true),
+            Body::AttemptHalfDone { attempt_id, .. } => self.tried(attempt_id, |t| t.half = true),
             Body::AttemptReceipt { attempt_id, receipt, .. } => self.tried(attempt_id, |t| {
                 t.receipt = Some(*receipt);
                 t.ended = t.ended.or(Some(now));

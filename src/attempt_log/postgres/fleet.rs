@@ -8,19 +8,21 @@ use std::collections::BTreeMap;
 
 use futures_util::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
-use sqlx::postgres::PgConnection;
+use sqlx::Connection;
+use sqlx::postgres::{PgConnection, PgRow};
 use tokio::sync::Mutex;
 
 use super::super::LogError;
-use super::super::driver::{Columns, Link, args, first};
+use super::super::driver::{Columns, Link, all, args, first};
 use super::super::error::Place;
-use super::super::fleet::{Acquired, FleetLock};
+use super::super::fleet::{Acquired, FleetLock, ORDERED_MAX};
 use super::super::sql;
 use super::super::tables::read::number;
 use super::Shared;
 use super::open::{self, TRY_LOCK};
 use crate::clock;
 use crate::config::Postgres;
+use crate::policy::OrderedRestart;
 
 /// A holder that lives on after its deadline is asked for again after this.
 const OVERDUE: SignedDuration = SignedDuration::from_secs(15);
@@ -32,6 +34,14 @@ const TAKE: &str = "INSERT INTO fleet_lock (target, holder, epoch, deadline_us) 
      ON CONFLICT (target) DO UPDATE SET holder = excluded.holder, epoch = excluded.epoch, deadline_us = excluded.deadline_us";
 const GIVE_BACK: &str = "UPDATE fleet_lock SET holder = NULL, deadline_us = 0 WHERE target = $1 AND holder = $2";
 const UNLOCK: &str = "SELECT pg_advisory_unlock(hashtextextended($1, 0))::int::bigint";
+
+/// `$1` = ourselves, `$2` = µs, `$3` = limit. The attempts of an incident follow each other: the first settlement after an
+/// opening is its own.
+const ORDERED: &str = "SELECT a.instance, a.attempt_id, a.action, o.at_us, (SELECT s.at_us FROM records s WHERE s.instance = a.instance \
+     AND s.incident_id = a.incident_id AND s.kind = 'attempt_settled' AND s.seq > a.opened_seq ORDER BY s.seq LIMIT 1) \
+     FROM attempts a JOIN records o ON o.instance = a.instance AND o.seq = a.opened_seq \
+     WHERE a.instance <> $1 AND a.action IN ('rolling_mcp_restart', 'full_mcp_restart', 'host_restart') \
+     AND a.outcome IS DISTINCT FROM 'not_applicable' AND o.at_us >= $2 ORDER BY o.at_us DESC LIMIT $3";
 
 /// The lock of the fleet whose medics share a server.
 pub struct Fleet {
@@ -118,6 +128,24 @@ impl Fleet {
         Ok(Acquired::Ours)
     }
 
+    /// A holder that is late and lives on keeps it, as in [`Self::take`].
+    async fn look(&self, link: &mut PgConnection, target: &str) -> Result<bool, sqlx::Error> {
+        let row = first(link, ROW, args![target]).await?.map(|row| Row::of(&row));
+        let now_us = number(link, NOW, args![]).await?.unwrap_or_default();
+        let others = row.is_some_and(|row| row.holder.is_some_and(|holder| holder != self.holder) && row.deadline_us > now_us);
+        Ok(!others && first(link, open::HOLDER, args![&key(target)]).await?.is_none())
+    }
+
+    async fn orders(&self, link: &mut PgConnection, since: Timestamp) -> Result<Vec<OrderedRestart>, sqlx::Error> {
+        let rows = all(link, ORDERED, args![&self.holder, since.as_microsecond(), i64::from(ORDERED_MAX)]).await?;
+        let read = |row: &PgRow| {
+            let at = |column| Timestamp::from_microsecond(row.int(column)?).ok();
+            let (instance, attempt_id) = (row.text(0)?, row.text(1)?);
+            Some(OrderedRestart { instance, attempt_id, action: row.text(2)?.parse().ok()?, at: at(3)?, over_at: at(4) })
+        };
+        Ok(rows.iter().filter_map(read).collect())
+    }
+
     async fn give_back(&self, session: &mut Session, target: &str) -> Result<(), sqlx::Error> {
         session.link.run(GIVE_BACK, args![target, &self.holder]).await?;
         if session.epochs.remove(target).is_some() {
@@ -154,6 +182,24 @@ impl FleetLock for Fleet {
             self.give_back(&mut session, target).await.map_err(|e| LogError::writing(&self.place, e))?;
             *place = Some(session).filter(|session| !session.epochs.is_empty());
             Ok(())
+        })
+    }
+
+    fn is_free<'a>(&'a self, target: &'a str) -> BoxFuture<'a, Result<bool, LogError>> {
+        Box::pin(async move {
+            let mut link = open::connect(&self.postgres, &self.place).await?;
+            let free = self.look(&mut link, target).await.map_err(|e| LogError::reading(&self.place, e));
+            let _ = link.close().await;
+            free
+        })
+    }
+
+    fn ordered(&self, since: Timestamp) -> BoxFuture<'_, Result<Vec<OrderedRestart>, LogError>> {
+        Box::pin(async move {
+            let mut link = open::connect(&self.postgres, &self.place).await?;
+            let orders = self.orders(&mut link, since).await.map_err(|e| LogError::reading(&self.place, e));
+            let _ = link.close().await;
+            orders
         })
     }
 }

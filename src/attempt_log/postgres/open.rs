@@ -26,7 +26,7 @@ const MADE: &str = "SELECT pg_advisory_unlock(hashtextextended('hangar-medic/tab
 
 /// Two names with one hash are two instances that cannot write at once: never two writers of one chain.
 pub(super) const TRY_LOCK: &str = "SELECT pg_try_advisory_lock(hashtextextended($1, 0))::int::bigint";
-const HOLDER: &str = "SELECT 'backend ' || l.pid || coalesce(' from ' || host(a.client_addr), '') FROM pg_locks l \
+pub(super) const HOLDER: &str = "SELECT 'backend ' || l.pid || coalesce(' from ' || host(a.client_addr), '') FROM pg_locks l \
      LEFT JOIN pg_stat_activity a ON a.pid = l.pid WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 \
      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
      AND ((l.classid::bigint << 32) | l.objid::bigint) = hashtextextended($1, 0) LIMIT 1";

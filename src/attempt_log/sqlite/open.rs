@@ -6,14 +6,14 @@ use std::time::Duration;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{ConnectOptions, Connection};
 
-use super::super::LogError;
 use super::super::error::{Place, sqlite_code};
 use super::super::files::{self, Remembered};
 use super::super::migrate;
 use super::super::tables::end;
+use super::super::{LogError, aside};
 use super::{Files, Store};
 
-/// Up to this size (bytes) the whole file is checked at each start: about 0.1 s. Above it, `Store::check_pages` does it later.
+/// Up to this size (bytes) `Store::open` checks the whole file: about 0.1 s. Above it, `Store::check_the_rest` does.
 const CHECK_AT_START_MAX: u64 = 32 << 20;
 
 /// `damaged`: reads what can be read. That setting comes first, since most others look at the whole file's header.
@@ -105,7 +105,12 @@ impl Store {
         Self::new(Files { path, place, options, identity: None, readers, remembered: None, _lock: None }, instance, None)
     }
 
-    /// Looks at every page of the file (SQLite's `quick_check`): about 2 s per GB. Smaller files are checked at each start.
+    /// Looks at every page of a file that `open` found too large for that (SQLite's `quick_check`): about 2 s per GB.
+    pub async fn check_the_rest(&self) -> Result<(), LogError> {
+        if small(&self.driver.path) { Ok(()) } else { self.check_pages().await }
+    }
+
+    /// Looks at every page of the file.
     pub async fn check_pages(&self) -> Result<(), LogError> {
         let mut connection = self.driver.readers.acquire().await.map_err(|e| LogError::reading(self.place(), e))?;
         quick_check(&mut connection, self.place()).await
@@ -127,11 +132,15 @@ async fn inspect(dir: &Path) -> Result<(), LogError> {
     let (path, _, mut connection) = connect_to_read(dir, false).await?;
     let place = Place::file(&path);
     let mut found = refuse_foreign(&mut connection, &place).await;
-    if found.is_ok() && std::fs::metadata(&path).is_ok_and(|m| m.len() <= CHECK_AT_START_MAX) {
+    if found.is_ok() && small(&path) {
         found = quick_check(&mut connection, &place).await;
     }
     let _ = connection.close().await;
     found
+}
+
+fn small(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|m| m.len() <= CHECK_AT_START_MAX)
 }
 
 /// What a store goes through before it is written to.
@@ -158,6 +167,7 @@ async fn connect_to_read(dir: &Path, damaged: bool) -> Result<(PathBuf, SqliteCo
     let path = files::database(dir);
     let place = Place::file(&path);
     if std::fs::metadata(&path).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound) {
+        aside::refuse_beside(dir)?;
         return Err(LogError::Missing { place });
     }
     let options = options(&path, damaged).read_only(true);
@@ -196,7 +206,7 @@ async fn refuse_foreign(connection: &mut SqliteConnection, place: &Place) -> Res
         .await
         .map_err(reading)?;
     if ours == 0 {
-        return Err(LogError::damaged(place, "it is a database of another program"));
+        return Err(LogError::Foreign { place: place.clone() });
     }
     end::version(connection, place).await.map(drop)
 }

@@ -91,13 +91,16 @@ impl<D: Driver> Tables<D> {
         let mut cut = Cut::default();
         let mut at_once = CUT_AT_ONCE;
         loop {
+            crash::point("cut.begin");
             let (mut writer, mut connection) = self.writer().await?;
             let result = cut_some(&mut connection, &self.instance, before, now, actor, at_once, &writer.known).await;
             let step = self.wrote(&mut writer, connection, result)?;
+            crash::point("cut.committed");
             cut.removed += step.removed;
             cut.first_seq = step.first_seq;
             if let Some(head) = step.head {
                 self.reached(&mut writer, head);
+                crash::point("cut.remembered");
             }
             match (step.removed, step.more) {
                 (_, false) => return Ok(cut),
@@ -312,6 +315,7 @@ async fn cut_some<L: Link>(
         link.run(statement, args![instance, int(last)]).await?;
     }
     let head = anchor(link, instance, now, actor, head, Body::Anchor { records: last, last_hash }).await?;
+    crash::point("cut.uncommitted");
     link.run(sql::COMMIT, args![]).await?;
     Ok(Step { removed: last + 1 - first_seq, first_seq: last + 1, more, head: Some(head) })
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::Check;
-use crate::attempt_log::{LogError, Shared, Store};
+use crate::attempt_log::{LogError, Shared, Store, kept_aside};
 use crate::config::Config;
 use crate::hangar::fault::chain;
 use crate::server::{self, ServerError};
@@ -49,10 +49,15 @@ async fn store(dir: &Path, instance: &str) -> Check {
     match Store::open_read_only(dir, Some(instance)).await {
         Ok(store) => {
             store.close().await;
-            owned(&dir.join("medic.db"))
+            owned(dir)
         }
         Err(LogError::Missing { .. }) => Check::ok(CHECK, format!("{shown} can be written; the first run makes the store")),
         Err(LogError::Older { .. }) => Check::ok(CHECK, format!("{shown} is of an older version: the next run brings it up to date")),
+        Err(LogError::KeptAside { place, aside, why }) => Check::fail(
+            CHECK,
+            format!("it was damaged ({why}) and is kept in {}: nothing acts", aside.display()),
+            format!("put a backup at {place}, or begin an empty one: hangar-medic attempts begin-anew --storage.path {shown}"),
+        ),
         Err(error) => Check::fail(CHECK, chain(&error), "do what it says; `hangar-medic attempts verify` tells more"),
     }
 }
@@ -75,12 +80,17 @@ fn tempfile_in(dir: &Path) -> std::io::Result<()> {
     fs::remove_file(path)
 }
 
-fn owned(path: &Path) -> Check {
+fn owned(dir: &Path) -> Check {
     const CHECK: &str = "store";
+    let path = &dir.join("medic.db");
     let writable = fs::File::options().append(true).open(path);
     let size = fs::metadata(path).map_or(0, |m| m.size());
     match writable {
-        Ok(_) => Check::ok(CHECK, format!("{} can be written ({} KiB)", path.display(), size.div_ceil(1024))),
+        Ok(_) => {
+            let kept: String =
+                kept_aside(dir).pop().map_or_else(String::new, |aside| format!("; a damaged one is kept in {}", aside.display()));
+            Check::ok(CHECK, format!("{} can be written ({} KiB){kept}", path.display(), size.div_ceil(1024)))
+        }
         Err(error) => {
             let advice = "run doctor as the daemon's user; if it is: give the file back to it (chown)";
             Check::fail(CHECK, format!("{} cannot be written: {error}", path.display()), advice)

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::{Done, Executor, Job, refused};
 use crate::attempt_log::fleet::{FleetLock, NoFleet};
 use crate::execute::platform::{CarryOut, Order};
-use crate::hangar::{CallError, ServerList};
+use crate::hangar::{CallError, HangarClient, ServerList};
 use crate::observe::events::Gate;
 use crate::policy::{Outcome, Part, Receipt, Rung, State};
 
@@ -28,9 +28,16 @@ const LIST_PAUSE: Duration = Duration::from_secs(1);
 /// Ids that evidence names in one list.
 const NAMED_MAX: usize = 200;
 
+/// Evidence: the servers that Hangar had before a reload.
+pub const SERVERS_BEFORE: &str = "servers_before";
+
 /// What rungs 3 and 6 to 10 act with. The default is nothing.
 pub struct Broad {
     pub instance: String,
+    /// The other replicas that can be asked who holds the management lease.
+    pub peers: Vec<Peer>,
+    /// Other replicas that there are, asked or not.
+    pub others: usize,
     pub restarts: BTreeMap<Rung, Arc<dyn CarryOut>>,
     pub upstreams: BTreeMap<String, Arc<dyn CarryOut>>,
     pub definitions: BTreeMap<String, PathBuf>,
@@ -45,10 +52,19 @@ pub struct Broad {
     pub events: Gate,
 }
 
+/// Another replica.
+pub struct Peer {
+    /// Its address, for people.
+    pub name: String,
+    pub client: HangarClient,
+}
+
 impl Default for Broad {
     fn default() -> Self {
         Self {
             instance: String::new(),
+            peers: Vec::new(),
+            others: 0,
             restarts: BTreeMap::new(),
             upstreams: BTreeMap::new(),
             definitions: BTreeMap::new(),
@@ -132,10 +148,11 @@ impl Executor {
 }
 
 /// Our own check says no: nothing was sent. It proves nothing against a narrower rung, and is not tried again.
-fn held_back(detail: impl Into<String>) -> Done {
+pub(super) fn held_back(detail: impl Into<String>) -> Done {
     Done::new(Receipt::Refused, Some(Outcome::Cancelled), detail)
 }
 
-fn named<'a>(ids: impl IntoIterator<Item = &'a String>) -> Value {
+/// The ids of servers as evidence has them.
+pub fn named<'a>(ids: impl IntoIterator<Item = &'a String>) -> Value {
     json!(ids.into_iter().take(NAMED_MAX).collect::<Vec<_>>())
 }

@@ -16,7 +16,7 @@ impl HangarClient {
             timeout: Some(self.settings.start_timeout),
             ..Call::get("api/config/reload")
         };
-        self.call(call, answers::reloaded).await
+        self.change(["reload.unsent", "reload.answered"], call, answers::reloaded).await
     }
 
     /// `GET /api/mcp_servers/{id}/l7_policy`: whether the server has an L7 egress policy.
@@ -33,24 +33,25 @@ impl HangarClient {
     /// `DELETE /api/mcp_servers/{id}`: stops it and forgets its definition and its L7 policy.
     pub async fn delete(&self, id: &str) -> Result<(), CallError> {
         let call = Call { method: Method::DELETE, timeout: Some(self.settings.start_timeout), ..Call::get_of("api/mcp_servers", id, "") };
-        self.call(call, answers::acknowledged).await
+        self.change(["delete.unsent", "delete.answered"], call, answers::acknowledged).await
     }
 
     /// `POST /api/mcp_servers/` with a full definition. Starts nothing.
     pub async fn create(&self, definition: &Value) -> Result<(), CallError> {
         let call = Call { method: Method::POST, body: Some(definition.to_string()), ..Call::get("api/mcp_servers/") };
-        self.call(call, answers::acknowledged).await
+        self.change(["create.unsent", "create.answered"], call, answers::acknowledged).await
     }
 
     /// `DELETE /api/groups/{group}/members/{id}`.
     pub async fn remove_member(&self, group: &str, id: &str) -> Result<(), CallError> {
         let call = Call { method: Method::DELETE, ..Call::get_of("api/groups", group, &format!("/members/{id}")) };
-        self.call(call, answers::acknowledged).await
+        self.change(["remove_member.unsent", "remove_member.answered"], call, answers::acknowledged).await
     }
 
     /// `POST /api/groups/{group}/members`.
     pub async fn add_member(&self, group: &str, id: &str, weight: u32, priority: u32) -> Result<(), CallError> {
         let body = serde_json::json!({"member_id": id, "weight": weight, "priority": priority}).to_string();
-        self.call(Call { body: Some(body), ..Call::post("api/groups", group, "/members") }, answers::acknowledged).await
+        let call = Call { body: Some(body), ..Call::post("api/groups", group, "/members") };
+        self.change(["add_member.unsent", "add_member.answered"], call, answers::acknowledged).await
     }
 }

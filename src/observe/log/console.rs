@@ -74,7 +74,12 @@ impl Console {
     }
 
     pub(super) fn line<'a>(&mut self, line: &'a [u8], offset: u64, prefilter: &Prefilter, state_events: bool) -> Option<Read<'a>> {
-        if self.doubt_left == 0 && self.open.is_none() && is_plain(line) && !prefilter.anywhere(line, state_events) && !teaches(line) {
+        if self.doubt_left == 0
+            && self.open.is_none()
+            && let Some((event, logger)) = plain(line)
+            && event != TEACHING_EVENT
+            && !prefilter.logger_may_tell(logger, line, state_events)
+        {
             return None;
         }
         let Ok(text) = std::str::from_utf8(line) else {
@@ -206,23 +211,19 @@ const OWN_SENTENCES: [&str; 10] = [
     "mcp_server_process_exit_code: ",
 ];
 
-/// Whether `line` is a whole record whose event is a single word: nothing to learn from but its meaning.
-fn is_plain(line: &[u8]) -> bool {
-    let event = line.strip_prefix(STAMP.as_bytes()).and_then(|rest| {
-        let rest = rest.get(27..)?.strip_prefix(AFTER_STAMP.as_bytes())?;
-        let at = memchr::memmem::find(rest.get(..40)?, BEFORE_EVENT.as_bytes())?;
-        rest.get(at + BEFORE_EVENT.len()..)
-    });
-    event.is_some_and(|rest| {
-        let end = rest.iter().position(|b| !(b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'_')).unwrap_or(0);
-        let after = rest.get(end..).unwrap_or_default().trim_ascii_start();
-        end > 0 && after.starts_with(BEFORE_LOGGER.as_bytes()) && line.ends_with(b"\x1b[0m")
-    })
-}
+/// What [`Console::learn`] learns from that has no meaning of its own and is a single word.
+const TEACHING_EVENT: &[u8] = b"log_buffer_attached_to_mcp_server";
 
-/// Whether [`Console::learn`] learns from it; what else it learns from has a meaning.
-fn teaches(line: &[u8]) -> bool {
-    memchr::memmem::find(line, b"log_buffer_attached_to_mcp_server").is_some()
+/// Event and logger of a whole record whose event is a single word: nothing to learn from but its meaning.
+fn plain(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let rest = line.strip_prefix(STAMP.as_bytes())?.get(27..)?.strip_prefix(AFTER_STAMP.as_bytes())?;
+    let level = rest.get(..40)?.windows(BEFORE_EVENT.len()).position(|part| part == BEFORE_EVENT.as_bytes())?;
+    let rest = rest.get(level + BEFORE_EVENT.len()..)?;
+    let end = rest.iter().position(|b| !(b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'_'))?;
+    let (event, rest) = rest.split_at(end);
+    let rest = rest.trim_ascii_start().strip_prefix(BEFORE_LOGGER.as_bytes())?;
+    let logger = rest.get(..memchr::memchr(b'\x1b', rest)?)?;
+    (!event.is_empty() && line.ends_with(b"\x1b[0m")).then_some((event, logger))
 }
 
 /// The beginning of a record, up to its event.

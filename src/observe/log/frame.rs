@@ -161,6 +161,8 @@ impl Frames {
         match wrap {
             Wrap::Bare => self.tell(outer, offset, tell),
             Wrap::Cri => match cri(outer) {
+                // A whole line of one stream, as nearly all are.
+                Some(piece) if piece.complete && self.parts.is_empty() => self.tell(piece.bytes, offset, tell),
                 Some(piece) => self.piece(&piece, offset, tell),
                 None => self.counts.unrecognised += 1,
             },
@@ -230,8 +232,10 @@ impl Frames {
 
     /// One entry of docker or journald can hold several lines.
     fn each(&mut self, bytes: &[u8], offset: u64, tell: &mut dyn FnMut(Inner<'_>)) {
-        for line in bytes.split(|b| *b == b'\n') {
-            self.tell(line, offset, tell);
+        let mut begin = 0;
+        for end in memchr::memchr_iter(b'\n', bytes).chain([bytes.len()]) {
+            self.tell(bytes.get(begin..end).unwrap_or_default(), offset, tell);
+            begin = end + 1;
         }
     }
 
@@ -289,10 +293,17 @@ fn is_console(line: &[u8]) -> bool {
     line.starts_with(b"\x1b[2m2")
 }
 
+/// Up to the next space, and what follows it. None of the fields before a line is longer than a time.
+fn field(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let at = text.iter().take(41).position(|b| *b == b' ')?;
+    Some((text.get(..at)?, text.get(at + 1..)?))
+}
+
 /// `2026-11-30T15:20:53.435902123Z stderr F <line>`; the tag may have more after a colon.
 fn cri(outer: &[u8]) -> Option<Piece<'_>> {
-    let mut fields = outer.splitn(4, |b| *b == b' ');
-    let (time, stream, tag, bytes) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
+    let (time, rest) = field(outer)?;
+    let (stream, rest) = field(rest)?;
+    let (tag, bytes) = field(rest)?;
     let digit = |i: usize| time.get(i).is_some_and(u8::is_ascii_digit);
     let is_time = (20..=40).contains(&time.len()) && digit(0) && digit(3) && time.get(4) == Some(&b'-') && time.get(10) == Some(&b'T');
     let stream = match stream {

@@ -358,6 +358,11 @@ impl Prefilter {
     /// a third of a busy log and matter only right after a death.
     pub(super) fn may_tell(&self, line: &[u8], state_events: bool) -> bool {
         let Some(logger) = logger_of(line) else { return self.anywhere(line, state_events) };
+        self.logger_may_tell(logger, line, state_events)
+    }
+
+    /// As [`Self::may_tell`], for a line of this logger.
+    pub(super) fn logger_may_tell(&self, logger: &[u8], line: &[u8], state_events: bool) -> bool {
         let is = |name: &str| logger == name.as_bytes();
         if is(EVENTS) {
             self.stopped.find(line).is_some() || (state_events && self.state_event.find(line).is_some())

@@ -88,7 +88,7 @@ fn budget(times: &[(i64, Option<i64>, &str)], now: i64, expected: Option<i64>) {
     policy.budgets.starts_per_server = NonZeroU32::new(2).unwrap();
     policy.budgets.actions = NonZeroU32::new(3).unwrap();
     let history = acted(times);
-    let braked = Budgets::count(&policy, &history, at(now)).check(&policy, "a", Rung::SessionReconnect);
+    let braked = Budgets::count(&policy, &Snapshot::default(), &history, at(now)).check(&policy, "a", Rung::SessionReconnect);
     let until = braked.map(|b| {
         assert_eq!(b.hold, Hold::BudgetSpent);
         b.until.unwrap()
@@ -125,10 +125,89 @@ fn what_one_plan_books_counts_at_once() {
     policy.budgets.in_flight = NonZeroU32::new(2).unwrap();
     policy.budgets.actions = NonZeroU32::new(1).unwrap();
     let history = History::default();
-    let mut budgets = Budgets::count(&policy, &history, at(0));
+    let mut budgets = Budgets::count(&policy, &Snapshot::default(), &history, at(0));
     budgets.book("a", Rung::SessionReconnect, at(0));
     assert_eq!(budgets.check(&policy, "b", Rung::CapabilityRefresh), None);
     assert_eq!(budgets.check(&policy, "b", Rung::SessionReconnect).unwrap().until, Some(at(600)));
     budgets.book("b", Rung::CapabilityRefresh, at(0));
     assert_eq!(budgets.check(&policy, "c", Rung::CapabilityRefresh).unwrap().until, None);
+}
+
+/// What happened to one of five servers that died at once: each word is a record.
+fn storm(stories: &[(&str, &str)]) -> (Policy, History) {
+    let mut policy = Policy::default();
+    policy.storm.servers = NonZeroU32::new(3).unwrap();
+    let (mut history, mut seq) = (History::default(), 0);
+    let mut apply = |history: &mut History, body: serde_json::Value| {
+        seq += 1;
+        let body = serde_json::from_value(body).unwrap();
+        history.apply(&crate::policy::Record {
+            instance: "h".to_owned(),
+            seq,
+            at: at(10),
+            actor: "t".to_owned(),
+            body,
+            prev_hash: String::new(),
+            hash: String::new(),
+        });
+    };
+    for (id, _) in stories {
+        apply(
+            &mut history,
+            serde_json::json!({"kind": "incident_opened", "incident_id": format!("{id}.1"), "mcp_server": id, "symptom": "server_crashed",
+                "reason": "crashed", "since": at(9), "stops": {}, "process_start": null}),
+        );
+    }
+    for (id, story) in stories {
+        let mut n = 0;
+        for word in story.split(' ').filter(|w| !w.is_empty()) {
+            let attempt = |n: i32| format!("{id}.1.{n}");
+            let begun = |n: i32, action: &str| {
+                serde_json::json!({"kind": "attempt_opened", "attempt_id": attempt(n), "incident_id": format!("{id}.1"), "mcp_server": id,
+                    "action": action, "why": "w", "slow_retry": false})
+            };
+            let body = match word {
+                "look" => {
+                    n += 1;
+                    begun(n, "client_reconnect")
+                }
+                "start" => {
+                    n += 1;
+                    begun(n, "session_reconnect")
+                }
+                "exhausted" => serde_json::json!({"kind": "exhausted", "incident_id": format!("{id}.1")}),
+                "closed" => {
+                    serde_json::json!({"kind": "incident_closed", "incident_id": format!("{id}.1"), "how": "recovered", "why": "w"})
+                }
+                outcome => serde_json::json!({"kind": "attempt_settled", "attempt_id": attempt(n), "outcome": outcome, "why": "w"}),
+            };
+            apply(&mut history, body);
+        }
+    }
+    (policy, history)
+}
+
+#[track_caller]
+fn goes_first(stories: &[(&str, &str)], expected: &[&str], failed: bool) {
+    let (policy, history) = storm(stories);
+    let judged = Storm::judge(&policy, &history, stories.len(), &|_| true);
+    assert_eq!(judged.allowed.iter().map(|id| id.trim_end_matches(".1")).collect::<Vec<_>>(), expected, "{stories:?}");
+    assert_eq!(judged.canary_failed(), failed, "{stories:?}");
+}
+
+#[test]
+fn the_canary_is_who_was_acted_on_and_looking_takes_its_place_from_nobody() {
+    goes_first(&[("a", ""), ("b", ""), ("c", ""), ("d", "")], &["a"], false);
+    goes_first(&[("a", ""), ("b", "look"), ("c", ""), ("d", "")], &["b"], false);
+    goes_first(&[("a", "look insufficient"), ("b", "look insufficient start failed"), ("c", ""), ("d", "")], &["b"], false);
+    goes_first(&[("a", "look"), ("b", "look insufficient start failed"), ("c", ""), ("d", "")], &["b"], false);
+    goes_first(&[("a", "start failed"), ("b", "start"), ("c", ""), ("d", "")], &["b"], false);
+    // What did not apply was no act.
+    goes_first(&[("a", "look insufficient"), ("b", "start not_applicable"), ("c", ""), ("d", "")], &["a"], false);
+    // Two were proved: two go on.
+    let proved = "look insufficient start recovered closed";
+    goes_first(&[("a", proved), ("b", proved), ("c", ""), ("d", ""), ("e", "")], &["c", "d"], false);
+    goes_first(&[("a", proved), ("b", "start failed exhausted"), ("c", ""), ("d", "")], &["b", "c"], false);
+    goes_first(&[("a", "start failed exhausted"), ("b", ""), ("c", ""), ("d", "")], &["a"], true);
+    goes_first(&[("a", "look insufficient exhausted"), ("b", ""), ("c", ""), ("d", "")], &["a", "b"], false);
 }

@@ -46,7 +46,7 @@ impl Climber<'_> {
                 return Standing::new(Phase::Acting, why);
             }
             halves::Second::ReadAgain(why) => {
-                self.read_again(incident, server);
+                self.read_again(incident, server, None);
                 return Standing::new(Phase::Acting, why);
             }
             halves::Second::Wait(until) => {
@@ -58,7 +58,7 @@ impl Climber<'_> {
         let verified = verify(self.policy, self.snapshot, self.history, incident, attempt, server, seen, self.now);
         match verified {
             Verified::Pending(until) => self.wake(until),
-            Verified::ReadAgain => self.read_again(incident, server),
+            Verified::ReadAgain(since) => self.read_again(incident, server, Some(since)),
             Verified::ReadMetrics => self.read(Read::Metrics),
             Verified::Settled(..) => {}
         }

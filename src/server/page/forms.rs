@@ -144,7 +144,7 @@ impl Visit {
     }
 
     async fn show(self) -> Response {
-        let Ok(views) = self.shared.views() else { return starting() };
+        let Ok(views) = self.shared.views() else { return starting(&self.shared) };
         let status = views.status();
         let mut shown = Shown::default();
         if let Form::Approve { incident } = &self.form {

@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 
 use super::homes::tamper;
 use super::*;
-use hangar_medic::attempt_log::{LogError, hash_of};
+use hangar_medic::attempt_log::{KEPT_MAX, LogError, hash_of, kept_aside};
 
 /// Names and checksums of everything in the directory but the lock, SQLite's shared memory and empty files.
 fn contents(dir: &Path) -> Vec<(String, String)> {
@@ -162,6 +162,78 @@ async fn each_instance_has_its_own_chain_and_checkpoints<H: Home>() {
     assert!(matches!(&which, LogError::WhichInstance { instances, .. } if instances.len() == 2), "{which}");
     let reader = home.read_only(Some(INSTANCE)).await.unwrap();
     assert_eq!(reader.history(&Policy::default(), at(1)).await.unwrap().orders.keys().collect::<Vec<_>>(), ["api"]);
+}
+
+fn damage(dir: &Path) -> LogError {
+    LogError::Damaged {
+        place: hangar_medic::attempt_log::Place::File(dir.join("medic.db")),
+        what: "a test said so".to_owned(),
+        source: None,
+    }
+}
+
+#[test]
+fn what_is_kept_aside_is_never_overwritten_and_never_more_than_ten() {
+    let dir = tempfile::tempdir().unwrap();
+    let now = at(0);
+    for n in 0..KEPT_MAX {
+        for file in ["medic.db", "medic.db-wal", "medic.head"] {
+            fs::write(dir.path().join(file), format!("{file} {n}")).unwrap();
+        }
+        let kept = Store::keep_aside(dir.path(), damage(dir.path()), now);
+        assert!(matches!(&kept, LogError::KeptAside { why, .. } if why.contains("a test said so")), "{kept}");
+    }
+    let kept = kept_aside(dir.path());
+    for (n, aside) in kept.iter().enumerate() {
+        assert!(aside.file_name().unwrap().to_str().unwrap().starts_with("medic.db.damaged-20260202T024000Z"), "{aside:?}");
+        for file in ["medic.db", "medic.db-wal", "medic.head"] {
+            assert_eq!(fs::read_to_string(aside.join(file)).unwrap(), format!("{file} {n}"));
+        }
+        assert_eq!(fs::metadata(aside).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+    // The eleventh stays where it is, and so does what a symbolic link leads to.
+    fs::write(dir.path().join("medic.db"), "one more").unwrap();
+    let stays = Store::keep_aside(dir.path(), damage(dir.path()), now);
+    assert!(matches!(stays, LogError::Damaged { .. }) && kept_aside(dir.path()).len() == KEPT_MAX, "{stays}");
+    let other = tempfile::tempdir().unwrap();
+    fs::write(other.path().join("real"), "bytes").unwrap();
+    symlink("real", other.path().join("medic.db")).unwrap();
+    let stays = Store::keep_aside(other.path(), damage(other.path()), now);
+    assert!(matches!(stays, LogError::Damaged { .. }) && kept_aside(other.path()).is_empty(), "{stays}");
+}
+
+#[test]
+fn a_store_that_another_medic_holds_is_not_moved() {
+    run(async {
+        let dir = tempfile::tempdir().unwrap();
+        let _store = open(dir.path()).await;
+        let held = Store::keep_aside(dir.path(), damage(dir.path()), at(0));
+        assert!(matches!(held, LogError::Held { .. }) && dir.path().join("medic.db").exists(), "{held}");
+        assert!(matches!(Store::begin_anew(dir.path()), Err(LogError::Held { .. })));
+    });
+}
+
+#[test]
+fn a_death_while_it_is_kept_aside_begins_nothing_and_loses_nothing() {
+    run(async {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(dir.path()).await;
+        store.append(at(0), "sidecar", vec![held("api")]).await.unwrap();
+        store.close().await;
+        // Only the database was moved yet.
+        let aside = dir.path().join("medic.db.damaged-20260101T000000Z");
+        fs::create_dir(&aside).unwrap();
+        fs::rename(dir.path().join("medic.db"), aside.join("medic.db")).unwrap();
+        let refused = Store::open(dir.path(), INSTANCE).await.unwrap_err();
+        assert!(matches!(refused, LogError::Damaged { .. }), "{refused}");
+        let kept = Store::keep_aside(dir.path(), refused, at(0));
+        assert!(matches!(kept, LogError::KeptAside { .. }) && kept_aside(dir.path()).len() == 2, "{kept}");
+        let refused = Store::open(dir.path(), INSTANCE).await.unwrap_err();
+        assert!(matches!(refused, LogError::KeptAside { .. }), "{refused}");
+        // With everything put back it is as it was.
+        fs::rename(aside.join("medic.db"), dir.path().join("medic.db")).unwrap();
+        assert_eq!(open(dir.path()).await.head().await.unwrap().unwrap().seq, 1);
+    });
 }
 
 on_both! {

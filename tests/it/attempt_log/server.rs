@@ -229,3 +229,47 @@ fn of_many_that_ask_at_once_one_gets_the_lock_and_without_a_server_nobody_does()
         }
     });
 }
+
+#[test]
+fn others_see_when_the_lock_is_given_back_and_which_restarts_were_ordered() {
+    run(async {
+        let home = Server::new();
+        let (a, b) = (home.try_open("a").await.unwrap(), home.try_open("b").await.unwrap());
+        let (mine, theirs) = (a.fleet(), b.fleet());
+        assert!(theirs.is_free("hangar").await.unwrap());
+        assert_eq!(mine.acquire("hangar", in_seconds(1)).await.unwrap(), Acquired::Ours);
+        assert!(!theirs.is_free("hangar").await.unwrap());
+        tokio::time::sleep(Duration::from_millis(1200)).await;
+        assert!(!theirs.is_free("hangar").await.unwrap(), "late, but alive");
+        mine.release("hangar").await.unwrap();
+        assert!(theirs.is_free("hangar").await.unwrap());
+
+        let opened = |attempt: &str, action: &str| -> Body {
+            serde_json::from_value(serde_json::json!({
+                "kind": "attempt_opened", "attempt_id": attempt, "incident_id": "far.1", "mcp_server": "far", "action": action,
+                "why": "w", "slow_retry": false,
+            }))
+            .unwrap()
+        };
+        let settled = |attempt: &str, outcome| Body::AttemptSettled { attempt_id: attempt.to_owned(), outcome, why: "w".to_owned() };
+        for (second, body) in [
+            (1, opened("far.1.1", "session_reconnect")),
+            (2, settled("far.1.1", Outcome::Failed)),
+            (3, opened("far.1.2", "rolling_mcp_restart")),
+            (4, settled("far.1.2", Outcome::NotApplicable)),
+            (5, opened("far.1.3", "rolling_mcp_restart")),
+            (6, settled("far.1.3", Outcome::Insufficient)),
+            (7, opened("far.1.4", "full_mcp_restart")),
+        ] {
+            a.append(at(second), "sidecar", vec![body]).await.unwrap();
+        }
+        let ordered = theirs.ordered(at(0)).await.unwrap();
+        let told: Vec<_> = ordered.iter().map(|o| (o.instance.as_str(), o.attempt_id.as_str(), o.action, o.at, o.over_at)).collect();
+        assert_eq!(
+            told,
+            [("a", "far.1.4", Rung::FullMcpRestart, at(7), None), ("a", "far.1.3", Rung::RollingMcpRestart, at(5), Some(at(6))),]
+        );
+        assert_eq!(mine.ordered(at(0)).await.unwrap(), [], "its own are in its own history");
+        assert_eq!(theirs.ordered(at(6)).await.unwrap().len(), 1);
+    });
+}

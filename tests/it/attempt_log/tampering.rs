@@ -236,7 +236,7 @@ async fn kinds_of_a_newer_version_verify_and_export_but_are_not_passed_over<H: H
     assert_eq!(store.verify(&mut |_| {}).await.unwrap().fault, None);
     let mut lines = Vec::new();
     assert_eq!(store.export(&mut lines).await.unwrap(), 25);
-    assert_eq!(verify_export(lines.as_slice(), None, &mut |_| {}).unwrap().fault, None);
+    assert_eq!(verify_export(lines.as_slice(), None, &mut |_| {}).unwrap()[0].fault, None);
     assert_eq!(store.incidents(IncidentState::All, 9).await.unwrap().len(), 3);
     let refused = store.history(&Policy::default(), at(301)).await.unwrap_err();
     assert!(matches!(refused, LogError::UnknownRecord { seq: 25, .. }), "{refused}");
@@ -251,7 +251,7 @@ async fn an_export_verifies_offline_and_shows_what_was_done_to_it<H: Home>() {
     let text = String::from_utf8(out).unwrap();
     let lines: Vec<&str> = text.lines().collect();
     let check = |lines: &[&str], head: Option<&Head>| {
-        verify_export(lines.join("\n").as_bytes(), head, &mut |_| {}).unwrap().fault.map(|fault| (fault.seq, fault.kind))
+        verify_export(lines.join("\n").as_bytes(), head, &mut |_| {}).unwrap().remove(0).fault.map(|fault| (fault.seq, fault.kind))
     };
     assert_eq!(check(&lines, head.as_ref()), None);
     let altered = lines[4].replace("sidecar", "nobody");
@@ -271,6 +271,45 @@ async fn an_export_verifies_offline_and_shows_what_was_done_to_it<H: Home>() {
     assert_eq!(check(&lines[3..], None), Some((3, FaultKind::Missing)));
 }
 
+async fn an_export_of_several_chains_verifies_each_by_itself<H: Home>() {
+    let home = H::new();
+    let mut out = Vec::new();
+    for instance in ["a", "b"] {
+        let store = home.try_open(instance).await.unwrap();
+        for second in 0..3 {
+            store.append(at(second), "sidecar", vec![held("api")]).await.unwrap();
+        }
+        store.export(&mut out).await.unwrap();
+        H::close(store).await;
+    }
+    let text = String::from_utf8(out).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let check = |lines: &[&str]| {
+        let reports = verify_export(lines.join("\n").as_bytes(), None, &mut |_| {}).unwrap();
+        let fault = |report: VerifyReport| (report.instance, report.records, report.fault.map(|fault| (fault.seq, fault.kind)));
+        reports.into_iter().map(fault).collect::<Vec<_>>()
+    };
+    let whole = |instance: &str| (instance.to_owned(), 3, None);
+    assert_eq!(check(&lines), [whole("a"), whole("b")]);
+    // Each fault is one of its own chain, and hides nothing of the other.
+    let altered = lines[1].replace("sidecar", "nobody");
+    let mut changed = lines.clone();
+    changed[1] = &altered;
+    assert_eq!(check(&changed), [("a".to_owned(), 1, Some((2, FaultKind::Altered))), whole("b")]);
+    let moved = lines[4].replace("\"instance\":\"b\"", "\"instance\":\"a\"");
+    changed.clone_from(&lines);
+    changed[4] = &moved;
+    assert_eq!(check(&changed), [whole("a"), ("b".to_owned(), 1, Some((2, FaultKind::Altered)))]);
+    changed.clone_from(&lines);
+    changed.remove(4);
+    assert_eq!(check(&changed), [whole("a"), ("b".to_owned(), 1, Some((2, FaultKind::Missing)))]);
+    // A chain that is torn apart.
+    changed.clone_from(&lines);
+    changed.swap(2, 3);
+    let torn = check(&changed);
+    assert!(torn.iter().any(|(instance, _, fault)| instance == "a" && *fault == Some((3, FaultKind::Reordered))), "{torn:?}");
+}
+
 #[test]
 fn the_canonical_form_is_the_documented_one() {
     // Computed with sha256sum from the module's text, so that anybody's tool can check a chain.
@@ -287,4 +326,5 @@ on_both! {
     an_index_that_hides_an_order_is_found_and_built_anew,
     kinds_of_a_newer_version_verify_and_export_but_are_not_passed_over,
     an_export_verifies_offline_and_shows_what_was_done_to_it,
+    an_export_of_several_chains_verifies_each_by_itself,
 }

@@ -3,6 +3,8 @@
 mod access;
 mod asked;
 mod blocked;
+mod clock;
+mod confined;
 mod crowd;
 mod reload;
 mod store;

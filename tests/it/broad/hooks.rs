@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::automation::{KEY, proved};
 use crate::hangar::stub::{Reply, Request, Stub, json as reply, text};
+use crate::support::pki::{authority, leaf, tls_before};
 
 const CALLBACK: &str = "/api/v1/hook-results";
 
@@ -132,4 +133,42 @@ async fn a_callback_counts_only_with_the_orders_key_and_while_the_order_is_under
     assert_eq!(take(callbacks, KEY.as_bytes(), CALLBACK, &told), Ok(()));
     assert_eq!(running.await.unwrap(), Carried::Done("the hook says done: in 40 s".to_owned()));
     assert_eq!(take(callbacks, KEY.as_bytes(), CALLBACK, &told), Err(NotTaken::Unproved), "the order is over");
+}
+
+#[tokio::test]
+async fn over_tls_only_the_automation_that_the_configured_authority_vouches_for_gets_the_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let ((ours, ours_pem), (other, other_pem)) = (authority("ours"), authority("other"));
+    let file = |name: &str, pem: &str| {
+        std::fs::write(dir.path().join(name), pem).unwrap();
+        Some(dir.path().join(name))
+    };
+    let (ours_file, other_file) = (file("ours.pem", &ours_pem), file("other.pem", &other_pem));
+    for (signed_by, name, ca_file, taken) in [
+        (&ours, "127.0.0.1", &ours_file, true),
+        (&ours, "127.0.0.1", &other_file, false),
+        (&ours, "127.0.0.1", &None, false),
+        (&other, "127.0.0.1", &ours_file, false),
+        (&ours, "automation.example.org", &ours_file, false),
+    ] {
+        let stub = Stub::new(|r| match r.line.as_str() {
+            "POST /x" => reply(202, &json!({"status_url": "/x/1"})),
+            _ => reply(200, &json!({"result": "done", "detail": "restarted"})),
+        });
+        let (certificate, key) = leaf(signed_by, name, &[name], 2090);
+        let port = tls_before(stub.url.trim_start_matches("http://"), &certificate, &key);
+        let hook = Hook { ca_file: ca_file.clone(), ..hook(dir.path(), &format!("https://127.0.0.1:{port}/x"), 20.0) };
+        let carried = hook.carry_out(&order()).await;
+        if taken {
+            assert_eq!(carried, Carried::Done("the hook says done: restarted".to_owned()));
+            assert_eq!(stub.lines(), ["POST /x", "GET /x/1"]);
+            assert!(stub.seen().iter().all(proved));
+        } else {
+            assert!(matches!(&carried, Carried::Refused(why) if why.contains("certificate")), "{name} {ca_file:?}: {carried:?}");
+            assert_eq!(stub.lines(), [] as [&str; 0], "nobody else hears of it");
+        }
+    }
+    let unreadable = Hook { ca_file: Some(dir.path().join("none.pem")), ..hook(dir.path(), "https://127.0.0.1:1/x", 5.0) };
+    let carried = unreadable.carry_out(&order()).await;
+    assert!(matches!(&carried, Carried::Refused(why) if why.contains("none.pem")), "{carried:?}");
 }

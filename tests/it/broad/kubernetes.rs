@@ -17,7 +17,7 @@ const PODS: &str = "/api/v1/namespaces/mcp/pods";
 
 /// One Deployment of three pods, and what is wrong with it.
 #[derive(Default)]
-struct Cluster {
+pub struct Cluster {
     generation: i64,
     version: i64,
     /// New pods that are up; one more with each look once the controller is at work.
@@ -34,7 +34,7 @@ struct Cluster {
 }
 
 impl Cluster {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let pods = (0..3).map(|n| (format!("hangar-{n}"), format!("uid-{n}"))).collect();
         Self { generation: 4, version: 100, up: 3, pods, annotations: json!({}), ..Self::default() }
     }
@@ -68,7 +68,7 @@ impl Cluster {
                "metadata": {"name": name, "namespace": "mcp", "uid": uid, "resourceVersion": self.version.to_string(), "labels": {"app": "hangar"}}})
     }
 
-    fn answer(&mut self, request: &Request) -> Reply {
+    pub fn answer(&mut self, request: &Request) -> Reply {
         let (method, path) = request.line.split_once(' ').unwrap();
         if let Some(code) = self.refuse {
             return status(code, "Forbidden");
@@ -149,7 +149,7 @@ fn lines(events: &[Value]) -> Reply {
     Reply::Http { status: 200, headers: vec![("content-type", "application/json".to_owned())], body }
 }
 
-fn kubeconfig(dir: &Path, url: &str) -> std::path::PathBuf {
+pub fn kubeconfig(dir: &Path, url: &str) -> std::path::PathBuf {
     let path = dir.join("kubeconfig");
     let config = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "c",

@@ -2,11 +2,13 @@
 
 pub mod automation;
 mod connector;
+mod gate;
 mod hooks;
-mod kubernetes;
+pub mod kubernetes;
+mod others;
 mod refusals;
 mod reload;
 mod restart;
 mod runtime;
-mod systemd;
+pub mod systemd;
 mod verdicts;

@@ -10,8 +10,12 @@ use hangar_medic::execute::platform::{Carried, CarryOut, Order};
 use hangar_medic::policy::{Outcome, Part, Receipt, Rung, Saved};
 use serde_json::{Value, json};
 
+use super::automation::Automation;
 use crate::hangar::client;
 use crate::hangar::stub::{Stub, json as reply, text};
+use crate::support::process::{Supervised, free_port, venv};
+use crate::support::world::Unwatched;
+use crate::support::{V2_34, http, poll};
 
 struct Says(Carried);
 
@@ -94,4 +98,49 @@ async fn an_upstream_is_restarted_by_its_executor_and_then_started_in_hangar() {
         let done = executor.run(&job(Part::Second, &[])).await;
         assert_eq!((done.receipt, stub.lines()), (Receipt::Accepted, vec!["POST /api/mcp_servers/m1/start".to_owned()]));
     }
+}
+
+/// An upstream under Debian's `runsv` that works from each start on; its service directory.
+fn supervised_upstream(dir: &std::path::Path, id: &str, port: u16) -> (Supervised, std::path::PathBuf) {
+    let service = dir.join("upstream-service");
+    std::fs::create_dir_all(&service).unwrap();
+    let run = format!(
+        "#!/bin/sh\ncd {dir}\necho ok >{id}.ctl\nexec {python} -B -S {demo}/toy_http.py {port} --ctl {id}.ctl --starts {id}.starts </dev/null >>upstream.log 2>&1\n",
+        dir = dir.display(),
+        python = venv(V2_34).join("bin/python3").display(),
+        demo = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/demo"),
+    );
+    let script = service.join("run");
+    std::fs::write(&script, run).unwrap();
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let supervised = Supervised::start(&service, &dir.join("upstream-runsv.log"));
+    let up = poll(std::time::Duration::from_secs(20), || (http::get(port, "/", None).status == 405).then_some(()));
+    assert!(up.is_some(), "the upstream did not come up");
+    (supervised, service)
+}
+
+#[test]
+fn a_remote_server_whose_upstream_hangs_on_is_ready_again_once_the_hook_had_it_restarted() {
+    let port = free_port();
+    let w = Unwatched::start(V2_34, |h| h.remote("far", port));
+    let (_upstream, service) = supervised_upstream(w.dir(), "far", port);
+    // Its process answers 503 to everything: no start in Hangar helps, a new process does.
+    w.hangar.set_mode("far", "exit");
+    w.hangar.user_start("far");
+    let automation = Automation::start(w.dir(), move |order| {
+        assert_eq!((&order["action"], &order["mcp_server"]), (&json!("role_runtime_restart"), &json!("far")));
+        json!({"result": if Supervised::restart(&service) { "done" } else { "failed" }})
+    });
+    let rungs = ["client_reconnect", "capability_refresh", "session_reconnect", "role_runtime_restart"];
+    let w = w.watch(&json!({
+        "policy": {"rungs": rungs.map(|action| json!({"action": action, "attempts_max": 1, "pause": "0s"})), "settle": "1s"},
+        "matrix": {"roles": [{"role": "sidecar", "permitted": rungs}]},
+        "platform": {"upstreams": [automation.entry(&json!({"mcp_server": "far"}))]},
+    }));
+    w.wait_closed("far", "recovered", 90);
+    w.climbed("far", &["capability_refresh insufficient", "session_reconnect failed", "role_runtime_restart recovered"]);
+    assert!(w.hangar.state("far") == "ready" && w.hangar.call("far"));
+    assert_eq!((w.hangar.starts("far"), automation.orders().len()), (2, 1), "one new process, ordered once");
+    assert_eq!(w.proxy.starts("far").len(), 2, "one start of each rung");
+    assert_eq!(w.medic.fraction().to_string(), "1", "no full restart was needed");
 }

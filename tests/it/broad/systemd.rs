@@ -13,7 +13,7 @@ use zbus::{Connection, MessageStream, ObjectPath, connection};
 use crate::support::process::Running;
 
 /// `dbus-daemon` with a configuration of its own, and its address.
-fn bus(dir: &std::path::Path) -> (Running, String) {
+pub fn bus(dir: &std::path::Path) -> (Running, String) {
     let config = dir.join("bus.conf");
     let text = format!(
         "<busconfig><type>session</type><listen>unix:dir={}</listen><auth>EXTERNAL</auth>\
@@ -36,7 +36,7 @@ const PATH: &str = "/org/freedesktop/systemd1";
 const MANAGER: &str = "org.freedesktop.systemd1.Manager";
 
 /// What the manager does with a unit follows from its name. Another job ends first, as on a busy machine.
-async fn manager(connection: Connection, mut calls: MessageStream) {
+pub async fn manager(connection: Connection, mut calls: MessageStream, restarted: impl Fn()) {
     let mut subscribed = false;
     while let Some(Ok(message)) = calls.next().await {
         let header = message.header();
@@ -56,6 +56,7 @@ async fn manager(connection: Connection, mut calls: MessageStream) {
                         .unwrap();
                     continue;
                 }
+                restarted();
                 let job = ObjectPath::try_from("/org/freedesktop/systemd1/job/7").unwrap();
                 let other = ObjectPath::try_from("/org/freedesktop/systemd1/job/6").unwrap();
                 let removed = async |id: u32, path: &ObjectPath<'_>, result: &str| {
@@ -99,7 +100,7 @@ async fn a_unit_is_restarted_and_its_own_job_tells_how_it_went() {
     let calls = MessageStream::from(connection.clone());
     connection.request_name("org.freedesktop.systemd1").await.unwrap();
     #[allow(clippy::disallowed_methods, reason = "a test has no supervisor")]
-    let serving = tokio::spawn(manager(connection, calls));
+    let serving = tokio::spawn(manager(connection, calls, || {}));
 
     assert_eq!(restart(&address, "done.service", within).await, Carried::Done("the job of done.service is done".to_owned()));
     for result in ["failed", "timeout", "canceled", "dependency"] {

@@ -20,7 +20,7 @@ fn restarted(receipt_ago: Option<i64>) -> World {
     w.record(40, Body::AttemptSaved { attempt_id: id.clone(), saved });
     process(&mut w, ago(30));
     if let Some(seconds) = receipt_ago {
-        w.record(30, Body::AttemptHalfDone { attempt_id: id.clone() });
+        w.record(30, Body::AttemptHalfDone { attempt_id: id.clone(), evidence: [].into() });
         w.record(29, Body::AttemptSecond { attempt_id: id.clone(), process_start: Some(ago(30)) });
         let (detail, evidence) = (String::new(), [].into());
         w.record(seconds, Body::AttemptReceipt { attempt_id: id, receipt: Receipt::Accepted, outcome: None, detail, evidence });

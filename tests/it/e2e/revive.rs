@@ -7,8 +7,10 @@ use crate::support::hangar::gives_up;
 use crate::support::medic::rungs;
 use crate::support::process::free_port;
 use crate::support::world::{Unwatched, World};
-use crate::support::{Fault, V2_20, V2_34, poll, rest};
+use crate::support::{Fault, Seen, V2_20, V2_34, poll, rest};
 
+/// Authenticated reads that one recovery may cost Hangar; which groups there are is read once for each of its processes.
+const READS_MAX: usize = 8;
 const CRASH_CLIMB: [&str; 3] = ["client_reconnect insufficient", "capability_refresh insufficient", "session_reconnect recovered"];
 
 fn killed_server_comes_back(version: &str) {
@@ -16,10 +18,15 @@ fn killed_server_comes_back(version: &str) {
     w.hangar.bring_up(&["api"]);
     let w = w.watch(&json!({}));
     w.must("nothing was recovered yet", w.medic.fraction().is_nan());
+    let mark = w.proxy.mark();
     w.hangar.kill_child("api");
 
     w.wait_closed("api", "recovered", 40);
     w.climbed("api", &CRASH_CLIMB);
+    let asked = w.proxy.since(mark);
+    let read = |s: &&Seen| s.method == "GET" && s.path.starts_with("/api/") && s.path != "/api/groups/";
+    let all = || asked.iter().map(|s| format!("{} {} {}\n", s.at, s.method, s.path)).collect::<String>();
+    assert!(asked.iter().filter(read).count() <= READS_MAX, "{}", all());
     assert_eq!(w.medic.incident("api")["reason"], "crashed");
     assert_eq!((w.hangar.state("api").as_str(), w.hangar.gauge("api")), ("ready", Some(2.0)));
     assert_eq!((w.hangar.starts("api"), w.proxy.starts("api").len()), (2, 1), "starts by anybody, by the daemon");

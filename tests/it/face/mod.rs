@@ -2,6 +2,8 @@
 
 mod alerts;
 mod dashboards;
+mod demo;
+mod deny;
 mod deploy;
 mod docs;
 mod live;

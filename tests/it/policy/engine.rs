@@ -367,7 +367,7 @@ impl World {
         self.running.remove(&action.attempt_id);
         let attempt_id = action.attempt_id.clone();
         self.record(if done.half && action.part == Part::First {
-            Body::AttemptHalfDone { attempt_id }
+            Body::AttemptHalfDone { attempt_id, evidence: [].into() }
         } else {
             Body::AttemptReceipt {
                 attempt_id,

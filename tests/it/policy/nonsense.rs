@@ -135,7 +135,7 @@ impl Dice<'_> {
                 slow_retry: self.coin(),
                 process_start: None,
             },
-            10 => Body::AttemptHalfDone { attempt_id: attempt },
+            10 => Body::AttemptHalfDone { attempt_id: attempt, evidence: [].into() },
             11 | 12 => Body::AttemptReceipt {
                 attempt_id: attempt,
                 receipt: self.of(Receipt::ALL),

@@ -2,6 +2,7 @@
 
 mod away;
 mod fleet;
+mod lease;
 mod repair;
 
 use serde_json::{Value, json};
@@ -31,16 +32,18 @@ impl Replicas {
 
     /// The replicas check the health of their servers this often, in seconds.
     fn start_checking(every: u32) -> Self {
+        Self::start_with(move |mut h| {
+            h.check_health_every(every);
+            h
+        })
+    }
+
+    fn start_with(more: impl Fn(crate::support::Hangar) -> crate::support::Hangar) -> Self {
         let postgres = Postgres::start();
         postgres.execute("postgres", "CREATE DATABASE hangar");
         let (far, up) = (free_port(), free_port());
-        let start = || {
-            Unwatched::start_supervised(V2_34, |h| {
-                let mut h = h.remote("far", far).remote("up", up).on_postgres(postgres.port, "hangar");
-                h.check_health_every(every);
-                h
-            })
-        };
+        let start =
+            || Unwatched::start_supervised(V2_34, |h| more(h.remote("far", far).remote("up", up).on_postgres(postgres.port, "hangar")));
         let ((a, of_a), (mut b, of_b)) = (start(), start());
         b.hangar.start_upstream(up);
         a.hangar.bring_up(&["up"]);

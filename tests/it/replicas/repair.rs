@@ -66,10 +66,27 @@ fn the_store_shows_the_fleet(fleet: &Fleet) {
     assert_eq!((&own["successful_recoveries"], &all["successful_recoveries"]), (&json!(1), &json!(2)), "{own} {all}");
     assert_eq!(all["fraction_avoided_full_restart"], json!(1.0));
     assert_eq!(asked(fleet, &["attempts", "verify"]).0, Some(0));
+    an_export_of_all_verifies_and_counts(fleet);
     fleet.postgres.execute("fleet", "UPDATE hangar_medic.records SET actor = 'nobody' WHERE instance = 'b' AND seq = 2");
     let (code, _) = asked(fleet, &["attempts", "verify", "--all-instances"]);
     assert_eq!(code, Some(1));
     let (code, report) = asked(fleet, &["attempts", "verify", "--instance", "b"]);
     assert_eq!((code, &report["fault"]["seq"], &report["fault"]["kind"]), (Some(1), &json!(2), &json!("altered")), "{report}");
     rest(0.1);
+}
+
+fn an_export_of_all_verifies_and_counts(fleet: &Fleet) {
+    let config = fleet.a.dir().join("medic/hangar-medic.yaml");
+    let run = |args: &[&str]| Command::new(BINARY).args(args).output().unwrap();
+    let exported = run(&["attempts", "export", "--all-instances", "--config.file", config.to_str().unwrap()]);
+    assert!(exported.status.success(), "{}", String::from_utf8_lossy(&exported.stderr));
+    let file = fleet.a.dir().join("fleet.jsonl");
+    std::fs::write(&file, &exported.stdout).unwrap();
+    let file = file.to_str().unwrap();
+    let verified = run(&["attempts", "verify", "--file", file]);
+    let told = String::from_utf8_lossy(&verified.stdout).into_owned();
+    assert!(verified.status.success() && told.contains("a: whole") && told.contains("b: whole"), "{told}");
+    let metrics = run(&["recovery-metrics", "--attempts", file, "--format", "json"]);
+    let metrics: Value = serde_json::from_slice(&metrics.stdout).unwrap();
+    assert_eq!(metrics["successful_recoveries"], 2, "{metrics}");
 }

@@ -41,6 +41,8 @@ pub struct Hangar {
     supervised: Option<Supervised>,
     upstream: Option<Running>,
     lent: Option<PathBuf>,
+    /// More of its environment.
+    pub env: Vec<(String, String)>,
     pub port: u16,
     pub key: Option<String>,
 }
@@ -58,6 +60,7 @@ impl Hangar {
             supervised: None,
             upstream: None,
             lent: None,
+            env: Vec::new(),
             port: free_port(),
             key: None,
         }
@@ -98,6 +101,20 @@ impl Hangar {
             json!({"backend": "postgresql",
                    "postgresql": {"host": "127.0.0.1", "port": port, "database": database, "user": "medic", "max_connections": 5}}),
         );
+        self
+    }
+
+    /// Limits its callers as it does when nobody says: 10 commands a second for all of them, 20 at once.
+    pub fn with_its_own_rate_limit(mut self) -> Self {
+        self.config.remove("rate_limit");
+        self
+    }
+
+    /// Holds the management lease for so many seconds at a time.
+    pub fn with_lease(mut self, seconds: u32) -> Self {
+        let coordination = json!({"lease_ttl_s": seconds, "renew_interval_s": 1, "renew_deadline_s": seconds / 2});
+        self.config.insert("coordination".into(), coordination);
+        self.check_health_every(60);
         self
     }
 
@@ -204,6 +221,7 @@ impl Hangar {
                     .args(["--port", &self.port.to_string()])
                     .env("PYTHONUNBUFFERED", "1")
                     .envs(self.lent.iter().map(|lent| ("PYTHONPATH", lent)))
+                    .envs(self.env.iter().map(|(k, v)| (k, v)))
                     .current_dir(&self.dir),
                 &self.dir.join("hangar.console.log"),
             );
@@ -244,6 +262,20 @@ impl Hangar {
     /// SIGTERM, and waits for its end; how it ended, if it did by itself.
     pub fn stop(&mut self) -> Option<std::process::ExitStatus> {
         self.process.take()?.terminate(Duration::from_secs(20))
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.process.as_ref().unwrap().pid()
+    }
+
+    /// SIGKILL to the process that its supervisor started, which does not start another one.
+    pub fn end_supervised(&mut self) {
+        let service = self.dir.join("service");
+        let pid = std::fs::read_to_string(service.join("supervise/pid")).unwrap();
+        let out = Command::new("sv").arg("once").arg(&service).output().unwrap();
+        assert!(out.status.success(), "sv once: {}", String::from_utf8_lossy(&out.stderr));
+        signal("KILL", pid.trim().parse().unwrap());
     }
 
     /// SIGKILL.

@@ -82,6 +82,14 @@ impl Medic {
         medic
     }
 
+    /// The same with more of an environment.
+    pub fn start_in(env: &[(String, String)], dir: &Path, hangar_url: &str, settings: &Value) -> Self {
+        let mut medic = Self::configured(dir, hangar_url, settings);
+        medic.env = env.to_vec();
+        medic.start_again();
+        medic
+    }
+
     /// Runs the daemon until it dies of these fail points: how it ended, `None` if it had to be killed.
     pub fn doomed(dir: &Path, hangar_url: &str, settings: &Value, failpoints: &str) -> (Self, Option<ExitStatus>) {
         let mut medic = Self::configured(dir, hangar_url, settings);

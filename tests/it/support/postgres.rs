@@ -17,6 +17,8 @@ pub struct Postgres {
     process: Option<Running>,
     pub port: u16,
     dir: TempDir,
+    /// Speaks TLS, and takes no connection without it.
+    tls: bool,
 }
 
 fn binaries() -> PathBuf {
@@ -43,6 +45,15 @@ fn ids(which: &str, user: &str) -> Option<String> {
 
 impl Postgres {
     pub fn start() -> Self {
+        Self::start_as(None)
+    }
+
+    /// A server that takes only TLS connections, with this certificate and key.
+    pub fn start_with_tls(certificate: &str, key: &str) -> Self {
+        Self::start_as(Some((certificate, key)))
+    }
+
+    fn start_as(tls: Option<(&str, &str)>) -> Self {
         let dir = tempfile::Builder::new().prefix("hangar-medic-pg-").tempdir().unwrap();
         if ids("-u", "").as_deref() == Some("0") {
             let id = |which| ids(which, "postgres").and_then(|id| id.parse().ok()).expect("the user postgres, which the package makes");
@@ -55,7 +66,22 @@ impl Postgres {
             .current_dir("/")
             .status();
         assert!(made.unwrap().success(), "initdb failed");
-        let mut server = Self { process: None, port: free_port(), dir };
+        if let Some((certificate, key)) = tls {
+            let data = dir.path().join("data");
+            let hba = data.join("pg_hba.conf");
+            // Over what is there, so that it stays the server's own file.
+            let only_tls = "hostssl all all 127.0.0.1/32 trust\n";
+            std::fs::write(&hba, only_tls).unwrap();
+            for (name, text) in [("server.crt", certificate), ("server.key", key)] {
+                let path = data.join(name);
+                std::fs::copy(data.join("PG_VERSION"), &path).unwrap();
+                std::fs::write(&path, text).unwrap();
+                let owner = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(&hba).unwrap());
+                chown(&path, Some(owner), None).unwrap();
+                std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+            }
+        }
+        let mut server = Self { process: None, port: free_port(), dir, tls: tls.is_some() };
         server.resume();
         server.execute("postgres", "CREATE DATABASE fleet");
         server
@@ -68,6 +94,9 @@ impl Postgres {
         command.arg("-D").arg(self.dir.path().join("data")).arg("-k").arg(self.dir.path()).args(["-p", &self.port.to_string()]);
         for setting in ["listen_addresses=127.0.0.1", "fsync=off", "max_connections=40", "shared_buffers=8MB"] {
             command.args(["-c", setting]);
+        }
+        if self.tls {
+            command.args(["-c", "ssl=on"]);
         }
         self.process = Some(Running::start(command.current_dir("/"), &log));
         let ready = || unprivileged(&binaries().join("pg_isready")).args(["-q", "-h", "127.0.0.1", "-p", &self.port.to_string()]).status();
@@ -107,6 +136,8 @@ impl Postgres {
     pub fn execute(&self, database: &str, sql: &str) -> String {
         let out = unprivileged(&binaries().join("psql"))
             .args(["-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", "-d", &self.url(database), "-c", sql])
+            // Certificates of the user who runs the tests are none of its business.
+            .env("HOME", self.dir.path())
             .current_dir("/")
             .output()
             .unwrap();

@@ -51,10 +51,10 @@ impl Unwatched {
         self.watch_without_log(&all)
     }
 
-    /// Starts the daemon on it; it knows no log file.
+    /// Starts the daemon on it, in Hangar's own environment; it knows no log file.
     pub fn watch_without_log(self, settings: &Value) -> World {
         let proxy = Proxy::start(self.hangar.port);
-        let medic = Medic::start(&self.dir.path().join("medic"), &proxy.url(), settings);
+        let medic = Medic::start_in(&self.hangar.env, &self.dir.path().join("medic"), &proxy.url(), settings);
         let world = World { medic, proxy, hangar: self.hangar, dir: self.dir };
         world.wait("the daemon has read Hangar once", 20, |w| w.medic.status()["ready"] == json!(true));
         world

@@ -6,17 +6,13 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{Done, Executor, Job, config_file, held_back, named, refused};
-use crate::attempt_log::fleet::Acquired;
+use super::{Done, Executor, Job, SERVERS_BEFORE, config_file, held_back, named, refused};
+use crate::attempt_log::fleet::{Acquired, LOCK};
 use crate::clock;
 use crate::execute::platform::Carried;
 use crate::hangar::fault::chain;
-use crate::policy::{LEASE_HELD_UNTIL, Outcome, Receipt};
+use crate::policy::{BRING_BACK_MAX, LEASE_HELD_UNTIL, Outcome, Receipt};
 
-/// What is locked: the replicas of one Hangar, one at a time.
-const LOCK: &str = "hangar";
-/// Besides the restart itself: bringing the servers back.
-const BRING_BACK_MAX: SignedDuration = SignedDuration::from_mins(10);
 /// A lock that cannot be asked for is asked for again after this.
 const LOCK_RETRY: SignedDuration = SignedDuration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -50,7 +46,7 @@ impl Executor {
         let missing: Vec<&String> = before.iter().copied().filter(|id| !file.ids.contains(*id)).collect();
         let new = file.ids.iter().filter(|id| !before.contains(id));
         let mut done = Done::new(Receipt::Refused, Some(Outcome::Cancelled), "");
-        done.evidence.insert("servers_before".to_owned(), named(before.iter().copied()));
+        done.evidence.insert(SERVERS_BEFORE.to_owned(), named(before.iter().copied()));
         done.evidence.insert("only_live".to_owned(), named(missing.iter().copied()));
         done.evidence.insert("only_in_file".to_owned(), named(new));
         if !missing.is_empty() || !live.skipped_ids.is_empty() {
