@@ -11,5 +11,8 @@ while [ $# -gt 0 ]; do
     *) echo "usage: tests/sim.sh [--seeds N] [--seed S]" >&2; exit 2 ;;
   esac
 done
+# Many worlds are worth the time that an optimized build takes.
+profile=()
+[ "$seeds" -le 2000 ] || profile=(--profile soak)
 exec env HANGAR_MEDIC_SIM_WORLDS="$seeds" HANGAR_MEDIC_SIM_SEED="$seed" RUST_BACKTRACE=0 \
-  cargo test --quiet --test sim -- --nocapture worlds_do_no_harm
+  cargo test --quiet "${profile[@]}" --test sim -- --nocapture worlds_do_no_harm

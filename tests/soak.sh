@@ -11,4 +11,4 @@ export HANGAR_MEDIC_FLOOD_SERVERS="${HANGAR_MEDIC_FLOOD_SERVERS:-10000}"
 if [ $# -eq 0 ]; then
   set -- -E 'test(/^playbook::(gate|grants|scale)::/) or test(/^worlds_/) or test(/^flood::/)'
 fi
-exec cargo nextest run --profile soak --no-tests=fail --success-output final "$@"
+exec cargo nextest run --profile soak --cargo-profile soak --no-tests=fail --success-output final "$@"

@@ -396,7 +396,7 @@ impl Check {
         let recovered = self.tries.values().any(|t| t.incident == incident && t.outcome == Some(Outcome::Recovered));
         match how {
             Closed::Recovered if !recovered && !self.brought_back_by_fleet(&case.server, case.opened) => {
-                self.broken(format!("{incident}: recovered, and no attempt did it"))
+                self.broken(format!("{incident}: recovered, and no attempt did it"));
             }
             Closed::HealedByItself if !self.served_lately(hangar, &case.server) => {
                 self.broken(format!("{incident}: healed by itself, and the server does not work"));

@@ -71,9 +71,9 @@ impl Check {
     fn chain_of(&self, id: &str) -> Vec<String> {
         let mut chain = Vec::new();
         let mut next = self.case(id).map(|c| c.id.clone());
-        while let Some(case) = next.and_then(|id| self.cases.iter().find(|c| c.id == id)) {
+        while let Some(case) = next.as_ref().and_then(|id| self.cases.iter().find(|c| c.id == *id)) {
             chain.push(case.id.clone());
-            next = case.reopens.clone();
+            next.clone_from(&case.reopens);
         }
         chain
     }

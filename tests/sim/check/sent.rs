@@ -38,9 +38,9 @@ impl Check {
         }
         // How often it may be sent.
         let most = match (t.action, what) {
-            (Rung::SessionReconnect | Rung::LeaseRecovery | Rung::WorkerRestart, "start") | (Rung::WorkerRestart, "stop") => 1,
-            // A group's members, or once the upstream is another one.
-            (Rung::RoleRuntimeRestart, "start") => 1,
+            // Of a group's members each, or once the upstream is another one.
+            (Rung::SessionReconnect | Rung::LeaseRecovery | Rung::WorkerRestart | Rung::RoleRuntimeRestart, "start")
+            | (Rung::WorkerRestart, "stop") => 1,
             (_, "start") => t.seconds,
             (_, _) => 0,
         };

@@ -136,7 +136,9 @@ impl World {
                 |(id, cause): (&String, &HoldCause)| matches!(cause, HoldCause::Person | HoldCause::TookHangarDown).then(|| id.clone());
             (state.check.orders.iter().filter_map(held).collect::<Vec<_>>(), state.check.people.standing_pauses())
         };
-        held.into_iter().for_each(|id| self.resume(id));
+        for id in held {
+            self.resume(id);
+        }
         for server in paused {
             match server {
                 None => self.person(Blow::Unpause),
