@@ -232,7 +232,19 @@ fn without_a_start_that_ran_in_the_attempt_log_no_broad_one_is_done() {
 
 #[test]
 fn without_a_lock_that_the_replicas_share_nothing_that_touches_a_whole_one_is_done() {
-    held(&WHOLE, "lease_held", &json!({"hangar": {"instances": 2}}));
+    each(&WHOLE, |rung, dir| {
+        let sick = Sick::start(dir, 1, false, illness(rung));
+        let mut settings = sick.settings(dir, rung);
+        settings["hangar"]["instances"] = json!(2);
+        let mut expected = Vec::new();
+        if BROAD.contains(&rung) {
+            unlock(&mut settings);
+            expected.push("POST /api/mcp_servers/s0/start".to_owned());
+        }
+        let medic = Medic::start(&dir.join("medic"), &sick.stub.url, &settings);
+        wait(&medic, &format!("{rung} is held: lease_held"), || medic.incident("s0")["hold"] == "lease_held");
+        assert_eq!(sick.sent(), expected, "{rung} without a lock\n{}", medic.report());
+    });
 }
 
 #[test]

@@ -74,8 +74,8 @@ fn only_a_changed_file_with_every_live_server_in_it_is_reloaded_and_then_what_wa
     w.must("no stop of Hangar's own was taken for a person's", w.medic.hold_orders().is_empty());
 }
 
-/// SIGABRT, which a fail point dies of.
-const DIES: Option<i32> = Some(6);
+/// SIGKILL, which a fail point dies of.
+const DIES: Option<i32> = Some(9);
 
 #[test]
 fn which_servers_there_were_before_and_after_is_told_by_the_medic_that_finishes_it_too() {
