@@ -262,6 +262,9 @@ impl<'a> Climber<'a> {
                 let counted = server.rest.as_ref().map_or(self.now, |r| after(r.at, COUNTER_LAG));
                 if self.now >= counted { self.read(Read::Metrics) } else { self.wake(Some(counted)) }
             }
+            if incident.is_none() && server.gauge == Some(State::Cold) {
+                self.count_stops(id, server);
+            }
             // While an executor is at work on it nothing is decided; it is read when its receipt is in.
             let at_work = incident.and_then(Incident::open_attempt).is_some_and(|a| snapshot.running.contains(&a.attempt_id));
             if watched && !at_work && (unseen || self.rest_outdated(server)) && self.may_read(server) {
@@ -276,6 +279,14 @@ impl<'a> Climber<'a> {
                 }
             }
         }
+    }
+
+    /// One that is to be brought back went cold meanwhile: whether somebody stopped it is counted a moment later.
+    fn count_stops(&mut self, id: &str, server: &ServerReading) {
+        let covered = self.history.fleet_under_way().is_some_and(|fleet| fleet.covers(id));
+        let counted = server.gauge_since.filter(|_| covered).map(|at| after(at.min(self.now), COUNTER_LAG));
+        let Some(counted) = counted.filter(|at| self.snapshot.hangar.read_at < Some(*at)) else { return };
+        if self.now >= counted { self.read(Read::Metrics) } else { self.wake(Some(counted)) }
     }
 
     /// The permission may be given later, to this key or with another one: one server is asked for now and then.
