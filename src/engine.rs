@@ -493,7 +493,10 @@ impl Engine {
                         let seen = list.servers.values().any(is_down);
                         self.list_wanted |= std::mem::take(&mut self.process_ended) && !seen;
                         self.read_again(ReadKind::List);
-                        list.servers.into_iter().for_each(|(id, reading)| self.board.listed(&id, reading));
+                        for (id, reading) in list.servers {
+                            let asked = self.is_asked_about(&id);
+                            self.board.listed(&id, reading, asked);
+                        }
                     }
                     Err(error) => {
                         // Whatever it was wanted for is still unseen. Soon again, then when Hangar is read again.
@@ -508,6 +511,12 @@ impl Engine {
             Brought::Done { action, done } => self.finish(&action, *done),
             Brought::Lock(looked) => self.take_lock_look(looked),
         }
+    }
+
+    /// Whether the planner may have asked for this very server; many at once are read as one list.
+    fn is_asked_about(&self, id: &str) -> bool {
+        let history = &self.history;
+        history.open.contains_key(id) || history.orders.contains_key(id) || history.fleet_under_way().is_some_and(|f| f.covers(id))
     }
 
     fn take_metrics(&mut self, now: Timestamp, result: Result<MetricsReading, CallError>) {

@@ -224,11 +224,11 @@ impl Board {
         }
     }
 
-    /// One entry of the REST list: kept where it tells of trouble, or where the server is watched already.
-    pub fn listed(&mut self, id: &str, mut reading: RestReading) {
+    /// One entry of the REST list: kept where it tells of trouble, or where the server is watched already or `asked` about.
+    pub fn listed(&mut self, id: &str, mut reading: RestReading, asked: bool) {
         let Some(entry) = self.servers.get(id).filter(|entry| entry.rest.is_some() || entry.rest_not_found) else {
-            // Of a suspect even that it looks well is news: it was asked about.
-            if self.suspects.contains(id) || !matches!(reading.state, State::Ready | State::Cold) || is_down(&reading) {
+            // Of a suspect even that it looks well is news.
+            if asked || self.suspects.contains(id) || !matches!(reading.state, State::Ready | State::Cold) || is_down(&reading) {
                 self.rest(id, reading);
             }
             return;

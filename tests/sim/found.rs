@@ -199,3 +199,17 @@ fn the_next_storm_has_a_canary_of_its_own_while_one_of_the_last_is_held() {
     }
     well(world(10, blows));
 }
+
+/// Seed 20188: after a restart each reads cold, and more than a few are read as one list.
+#[test]
+fn many_that_a_restart_lost_are_all_read_again() {
+    let lost = |n: usize| {
+        let at = 10 * MINUTE + i64::try_from(n).unwrap();
+        let (broken, works) = (Blow::Upstream(id(n), Upstream::Broken), Blow::Upstream(id(n), Upstream::Works));
+        [(at, broken), (at, Blow::Kill(id(n), Reason::GivenUp, 4)), (20 * MINUTE, works)]
+    };
+    let mut blows: Vec<_> = (0..20).flat_map(lost).collect();
+    blows.push((10 * MINUTE + 20_000, Blow::HangarDown(40_000)));
+    blows.sort_by_key(|(at, _)| *at);
+    well(world(24, blows));
+}

@@ -178,7 +178,7 @@ impl<'a> Medic<'a> {
             }
             Signal::List => {
                 for id in SERVERS {
-                    self.board.listed(id, rest(self.world, id, self.now));
+                    self.board.listed(id, rest(self.world, id, self.now), false);
                 }
             }
             Signal::Metrics => self.read(&Read::Metrics),
