@@ -9,6 +9,6 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 need cargo "install Rust from https://rustup.rs"
 venv="$(hangar_venv 2.34.4)"
-cargo build --release --locked
-binary="$(cargo metadata --format-version 1 --no-deps | "$venv/bin/python" -c 'import json,sys; print(json.load(sys.stdin)["target_directory"])')/release/hangar-medic"
+cargo build --profile demo --locked
+binary="$(cargo metadata --format-version 1 --no-deps | "$venv/bin/python" -c 'import json,sys; print(json.load(sys.stdin)["target_directory"])')/demo/hangar-medic"
 exec "$venv/bin/python" -B deploy/demo/demo.py --medic "$binary" --hangar "$venv/bin/mcp-hangar"
