@@ -193,7 +193,7 @@ fn incident(n: usize, at: Timestamp) -> Vec<Body> {
     let incident = format!("{server}.{}", at.as_millisecond() + i64::try_from(n).unwrap());
     let attempt = format!("{incident}.1");
     let all = [
-        json!({"kind": "incident_opened", "incident_id": incident, "mcp_server": server, "symptom": "server_crashed", "reason": "crashed", "since": at}),
+        json!({"kind": "incident_opened", "incident_id": incident, "mcp_server": server, "symptom": "server_crashed", "reason": "crashed", "since": at, "stops": {}}),
         json!({"kind": "attempt_opened", "attempt_id": attempt, "incident_id": incident, "mcp_server": server,
             "action": "session_reconnect", "why": "crashed", "slow_retry": false}),
         json!({"kind": "attempt_receipt", "attempt_id": attempt, "receipt": "accepted", "detail": "200"}),
