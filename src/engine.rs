@@ -421,7 +421,7 @@ impl Engine {
             let groups_wanted = !self.board.groups_read();
             self.tasks.spawn(async move {
                 let list = client.list().await;
-                let groups = if groups_wanted && list.is_ok() { client.groups().await.ok() } else { None };
+                let groups = groups(&client, groups_wanted && list.is_ok()).await;
                 Brought::List(list, groups)
             });
         }
@@ -451,8 +451,7 @@ impl Engine {
                 let watch_group = self.board.group_of(&id).is_some() || !self.board.groups_read();
                 self.tasks.spawn(async move {
                     let detail = Box::new(client.server(&id).await);
-                    // Without the permission for groups a server is simply no known member of one.
-                    let groups = if watch_group && detail.is_ok() { client.groups().await.ok() } else { None };
+                    let groups = groups(&client, watch_group && detail.is_ok()).await;
                     Brought::Server { id, detail, groups }
                 });
             }
@@ -493,9 +492,9 @@ impl Engine {
                         let seen = list.servers.values().any(is_down);
                         self.list_wanted |= std::mem::take(&mut self.process_ended) && !seen;
                         self.read_again(ReadKind::List);
+                        let asked: BTreeSet<&String> = self.history.subjects().collect();
                         for (id, reading) in list.servers {
-                            let asked = self.is_asked_about(&id);
-                            self.board.listed(&id, reading, asked);
+                            self.board.listed(&id, reading, asked.contains(&id));
                         }
                     }
                     Err(error) => {
@@ -511,12 +510,6 @@ impl Engine {
             Brought::Done { action, done } => self.finish(&action, *done),
             Brought::Lock(looked) => self.take_lock_look(looked),
         }
-    }
-
-    /// Whether the planner may have asked for this very server; many at once are read as one list.
-    fn is_asked_about(&self, id: &str) -> bool {
-        let history = &self.history;
-        history.open.contains_key(id) || history.orders.contains_key(id) || history.fleet_under_way().is_some_and(|f| f.covers(id))
     }
 
     fn take_metrics(&mut self, now: Timestamp, result: Result<MetricsReading, CallError>) {
@@ -761,6 +754,11 @@ impl Engine {
         }
         self.told_standing.retain(|server, _| self.history.open.contains_key(server));
     }
+}
+
+/// Without the permission for groups a server is simply no known member of one.
+async fn groups(client: &HangarClient, wanted: bool) -> Option<Vec<Group>> {
+    if wanted { client.groups().await.ok() } else { None }
 }
 
 fn damage_of(error: &LogError) -> Option<String> {

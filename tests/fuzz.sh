@@ -11,11 +11,12 @@ targets=("$@")
 cargo fuzz --version >/dev/null 2>&1 || cargo install cargo-fuzz --locked
 export RUSTC_BOOTSTRAP=1
 found="${XDG_CACHE_HOME:-$HOME/.cache}/hangar-medic/fuzz"
-cargo fuzz build --fuzz-dir tests/fuzz -s none
+build=(--fuzz-dir tests/fuzz --target-dir "$found/target" -s none)
+cargo fuzz build "${build[@]}"
 for target in "${targets[@]}"; do
   mkdir -p "$found/$target"
   echo "== $target, $seconds s"
-  nice -n 19 cargo fuzz run --fuzz-dir tests/fuzz -s none "$target" "$found/$target" "tests/fuzz/corpus/$target" -- \
+  nice -n 19 cargo fuzz run "${build[@]}" "$target" "$found/$target" "tests/fuzz/corpus/$target" -- \
     -max_total_time="$seconds" -max_len=16384 -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 2>&1 \
     | grep -E '^(#[0-9]+.*(DONE|pulse)|stat::|.*ERROR|SUMMARY|artifact)' | tail -12
 done

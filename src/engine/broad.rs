@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::Engine;
 use crate::execute::hangar::{SERVERS_BEFORE, named};
-use crate::policy::{Action, Body, Reason, Rung, Saved, State, deliberate_stops, to_save};
+use crate::policy::{Action, Attempt, Body, Incident, Reason, Rung, Saved, State, deliberate_stops, to_save};
 
 impl Engine {
     /// What stands now and would be lost; `None` for actions that take nothing away.
@@ -32,8 +32,7 @@ impl Engine {
 
     /// What the first half found, for the receipt that comes with the second: another process may have done it.
     pub(super) fn found_before(&self, action: &Action) -> BTreeMap<String, Value> {
-        let attempts = self.history.open.get(&action.mcp_server).map(|i| i.attempts.as_slice()).unwrap_or_default();
-        let Some(attempt) = attempts.iter().find(|a| a.attempt_id == action.attempt_id) else { return BTreeMap::new() };
+        let Some(attempt) = self.attempt_of(action) else { return BTreeMap::new() };
         let mut found = attempt.evidence.clone();
         // It ended before it was written down: what was known when it began is.
         if let Some(saved) = attempt.saved.as_ref().filter(|saved| !saved.known.is_empty()) {
@@ -54,8 +53,7 @@ impl Engine {
 
     /// What was saved, less what has been forbidden since.
     pub(super) fn still_to_do(&self, action: &Action) -> Option<Saved> {
-        let attempts = self.history.open.get(&action.mcp_server).map(|i| i.attempts.as_slice()).unwrap_or_default();
-        let mut saved = attempts.iter().find(|a| a.attempt_id == action.attempt_id)?.saved.clone()?;
+        let mut saved = self.attempt_of(action)?.saved.clone()?;
         let expected = saved.expected(&self.history);
         let lost: Vec<String> = saved.ready.iter().chain(&saved.dead).filter(|id| !expected.contains(*id)).cloned().collect();
         saved.left.extend(lost);
@@ -72,13 +70,13 @@ impl Engine {
 
     /// Bringing many back takes a while: what is forbidden meanwhile is not started any more.
     pub(super) fn tell_what_is_left_alone(&self) {
-        if self.history.fleet_under_way().is_some() || self.running.iter().any(|id| self.brings_back(id)) {
+        let at_work = |a: &Attempt| a.action.saves_first() && self.running.contains(&a.attempt_id);
+        if self.history.open.values().filter_map(Incident::open_attempt).any(at_work) {
             self.parts.executor.leave_alone(self.left_alone().collect());
         }
     }
 
-    fn brings_back(&self, attempt: &str) -> bool {
-        let attempts = self.history.open.values().filter_map(crate::policy::Incident::open_attempt);
-        attempts.into_iter().any(|a| a.attempt_id == attempt && a.action.saves_first())
+    fn attempt_of(&self, action: &Action) -> Option<&Attempt> {
+        self.history.open.get(&action.mcp_server)?.attempt(&action.attempt_id)
     }
 }

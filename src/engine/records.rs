@@ -100,7 +100,7 @@ fn server(id: &str) -> &str {
 fn settled(record: &Record, history: &History, metrics: &Metrics, attempt_id: &str, outcome: Outcome) {
     let name = server(attempt_id);
     let incident = history.open.get(name).or_else(|| history.closed.get(name));
-    let attempt = incident.and_then(|i| i.attempts.iter().find(|a| a.attempt_id == attempt_id));
+    let attempt = incident.and_then(|i| i.attempt(attempt_id));
     let (Some(incident), Some(attempt)) = (incident, attempt) else { return };
     metrics.attempt_settled(attempt.action, attempt.outcome, outcome);
     if outcome == Outcome::Recovered {

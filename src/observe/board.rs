@@ -9,8 +9,8 @@ use super::metrics_text::{MetricsReading, ServerSample};
 use super::{events, silences};
 use crate::hangar::{AuthState, Group, ServerDetail, parse_version};
 use crate::policy::{
-    Auth, Fleet, GroupReading, HangarReading, History, LogReading, Membership, Policy, Provenance, Reason, RestReading, ServerReading,
-    Snapshot, Source, State, StopReason, Unasked, suspect,
+    Auth, GroupReading, HangarReading, History, LogReading, Membership, Policy, Provenance, Reason, RestReading, ServerReading, Snapshot,
+    Source, State, StopReason, Unasked, suspect,
 };
 
 /// What is kept of one server that any source has named.
@@ -377,9 +377,7 @@ impl Board {
             let unasked = if self.silences.is_awaited() { Unasked::Hold } else { unasked };
             (!self.silences.is_known(stale_after, now)).then_some(unasked)
         });
-        let saved = history.fleet_under_way().into_iter().flat_map(Fleet::servers);
-        let subjects = self.suspects.iter().chain(history.open.keys()).chain(history.orders.keys()).chain(saved);
-        let ids: BTreeSet<&String> = subjects.collect();
+        let ids: BTreeSet<&String> = self.suspects.iter().chain(history.subjects()).collect();
         let known = |id: &String| history.open.contains_key(id);
         let servers = ids.into_iter().map(|id| (id.clone(), self.reading(id, known(id), now))).collect();
         Snapshot { known: self.known(), hangar, servers, ..Snapshot::default() }

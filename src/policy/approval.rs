@@ -14,7 +14,7 @@ use super::limits::Policy;
 use super::reason::Reason;
 use super::record::Body;
 use super::snapshot::{ServerReading, Snapshot};
-use super::when::after;
+use super::when::{after, doubled};
 use super::words::words;
 
 words! {
@@ -133,8 +133,7 @@ pub fn look_again_at(policy: &Policy, incident: &Incident, server: &ServerReadin
     }
     policy.rung_of(&incident.mcp_server, Rung::CapabilityRefresh)?;
     let looks: Vec<_> = incident.attempts.iter().filter(|a| a.action == Rung::CapabilityRefresh).collect();
-    let doubled = 1_i32.checked_shl(u32::try_from(looks.len()).unwrap_or(u32::MAX).saturating_sub(1).min(16)).unwrap_or(i32::MAX);
-    let pause = LOOK_AGAIN.checked_mul(doubled).unwrap_or(LOOK_AGAIN_MAX).min(LOOK_AGAIN_MAX);
+    let pause = doubled(LOOK_AGAIN, looks.len().saturating_sub(1), LOOK_AGAIN_MAX);
     Some(after(looks.last()?.settled_at?, pause))
 }
 

@@ -1,6 +1,6 @@
 //! Which rung is next: the walk up the ladder, from the symptom's first rung, past what is spent or does not apply.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::history::Incident;
 use super::ladder::Rung;
@@ -9,7 +9,7 @@ use super::reason::Reason;
 use super::record::Outcome;
 use super::seen::Seen;
 use super::symptom::Symptom;
-use super::when::after;
+use super::when::{after, doubled};
 
 /// What the ladder says, before any gate.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -139,11 +139,7 @@ pub fn not_applicable(policy: &Policy, incident: &Incident, rung: Rung, seen: &S
 /// Lost in a restart of Hangar and not started since: one start is due, whatever was spent on the process before.
 fn start_due(incident: &Incident, seen: &Seen) -> bool {
     let lost_at = incident.lost_at.filter(|_| *seen == Seen::Cold && incident.symptom() == Symptom::ServerLostInRestart);
-    let since = |lost: Timestamp| {
-        let tried =
-            |a: &&super::history::Attempt| !a.action.only_looks() && a.outcome != Some(Outcome::NotApplicable) && !a.not_permitted();
-        incident.attempts.iter().filter(tried).any(|a| a.started_at >= lost)
-    };
+    let since = |lost: Timestamp| incident.attempts.iter().any(|a| !a.action.only_looks() && a.was_made() && a.started_at >= lost);
     lost_at.is_some_and(|lost| !since(lost))
 }
 
@@ -159,8 +155,7 @@ fn spent(attempts_max: usize, incident: &Incident, rung: Rung, seen: &Seen) -> b
     if rung == Rung::LeaseRecovery && incident.attempts.iter().any(asked) {
         return true;
     }
-    let counts =
-        |a: &&super::history::Attempt| a.action == rung && !a.slow_retry && a.outcome != Some(Outcome::NotApplicable) && !a.not_permitted();
+    let counts = |a: &&super::history::Attempt| a.action == rung && !a.slow_retry && a.was_made();
     if rung == Rung::SessionReconnect && start_due(incident, seen) {
         return false;
     }
@@ -198,12 +193,8 @@ pub fn next_slow_retry(policy: &Policy, incident: &Incident) -> Option<Timestamp
     // Of a climb too: a new reason may have led back to the ladder after the incident was exhausted.
     let acted = incident.attempts.iter().rev().filter(|a| !a.action.only_looks() && a.outcome != Some(Outcome::NotApplicable));
     let last = acted.filter_map(|a| a.settled_at).max();
-    let factor = 1_i32.checked_shl(incident.slow_retries.min(16)).unwrap_or(i32::MAX);
-    let wait = policy
-        .exhausted_retry
-        .checked_mul(factor)
-        .unwrap_or(SignedDuration::MAX)
-        .min(policy.exhausted_retry_max.max(policy.exhausted_retry));
+    let longest = policy.exhausted_retry_max.max(policy.exhausted_retry);
+    let wait = doubled(policy.exhausted_retry, incident.slow_retries as usize, longest);
     Some(after(last.unwrap_or(exhausted_at).max(exhausted_at), wait))
 }
 

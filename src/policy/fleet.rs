@@ -17,7 +17,7 @@ use super::record::{Body, Outcome, Receipt};
 use super::snapshot::{HangarReading, ServerReading, Snapshot, State, StopReason};
 use super::stops::{DELIBERATE, deliberate_stops};
 use super::verify::Verified;
-use super::when::after;
+use super::when::{after, doubled};
 
 /// How often the second half of one attempt is begun at most; each time it reads before it sends.
 const SECOND_MAX: usize = 3;
@@ -265,8 +265,7 @@ fn put_back(attempt: &Attempt, now: Timestamp) -> Second {
     if begun >= PUT_BACK_MAX {
         return Second::Over("its definition is out of Hangar and cannot be put back", Some(Outcome::Failed));
     }
-    let pause =
-        SignedDuration::from_secs(1_i64.checked_shl(u32::try_from(begun).unwrap_or(u32::MAX)).unwrap_or(i64::MAX)).min(PUT_BACK_PAUSE_MAX);
+    let pause = doubled(SignedDuration::from_secs(1), begun, PUT_BACK_PAUSE_MAX);
     match attempt.half_done_at.map(|at| after(at, pause)) {
         Some(until) if begun > 0 && now < until => Second::Wait(Some(until)),
         Some(_) | None => Second::Due("its definition may be out: it is put back"),

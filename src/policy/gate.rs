@@ -156,7 +156,7 @@ impl Gate<'_> {
     /// What keeps the ladder's next rung from being climbed for good, as far as this incident tells: a person is needed, and
     /// meanwhile the slow retries go on. One that runs may open the rung.
     #[must_use]
-    pub fn closed(&self, incident: &Incident, seen: &Seen, rung: Rung, storm: &dyn Fn() -> Storm) -> Option<Braked> {
+    pub fn closed(&self, incident: &Incident, seen: &Seen, rung: Rung, in_storm: impl Fn() -> Option<Braked>) -> Option<Braked> {
         if rung.self_service() {
             return None;
         }
@@ -165,7 +165,7 @@ impl Gate<'_> {
             before.filter(|braked| braked.until.is_none() && braked.hold != Hold::Cooldown)
         };
         let permitted = self.permitted(Some(incident), Some(seen), rung, OURSELVES);
-        permitted.or_else(unlocked).or_else(|| if rung.restores_fleet() { storm().hold(incident, rung) } else { None })
+        permitted.or_else(unlocked).or_else(|| if rung.restores_fleet() { in_storm() } else { None })
     }
 
     /// The storm as it stands.

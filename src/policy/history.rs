@@ -80,6 +80,12 @@ impl Attempt {
         self.outcome == Some(Outcome::Denied) && self.evidence.get("forbidden").and_then(Value::as_bool) == Some(true)
     }
 
+    /// Its rung applied, and Hangar let us.
+    #[must_use]
+    pub fn was_made(&self) -> bool {
+        self.outcome != Some(Outcome::NotApplicable) && !self.not_permitted()
+    }
+
     /// The outcome says that this rung was tried and is spent.
     #[must_use]
     pub fn spends_rung(&self) -> bool {
@@ -130,6 +136,12 @@ impl Incident {
     #[must_use]
     pub fn last_acted_at(&self) -> Option<Timestamp> {
         self.attempts.iter().filter(|a| !a.action.only_looks()).flat_map(|a| [a.half_done_at, a.receipt_at]).flatten().max()
+    }
+
+    /// The attempt of this id.
+    #[must_use]
+    pub fn attempt(&self, attempt_id: &str) -> Option<&Attempt> {
+        self.attempts.iter().find(|a| a.attempt_id == attempt_id)
     }
 
     /// The attempt under way, if any.
@@ -331,13 +343,19 @@ impl History {
         made.max_by_key(|a| (a.started_at, &a.attempt_id)).map(|a| a.attempt_id.clone())
     }
 
+    /// Servers that are looked at whatever their gauge says, some more than once: with an incident, held, or to be brought back.
+    pub fn subjects(&self) -> impl Iterator<Item = &String> {
+        let saved = self.fleet_under_way().into_iter().flat_map(Fleet::servers);
+        self.open.keys().chain(self.orders.keys()).chain(saved)
+    }
+
     /// The last reload or restart of Hangar that we made, as long as its incident is kept.
     #[must_use]
     pub fn fleet(&self) -> Option<Fleet<'_>> {
         let id = self.last_fleet.as_deref()?;
         let incidents = [self.open.get(server_of(id)), self.closed.get(server_of(id))];
         incidents.into_iter().flatten().find_map(|incident| {
-            let attempt = incident.attempts.iter().find(|a| a.attempt_id == id)?;
+            let attempt = incident.attempt(id)?;
             // With its incident an attempt is over.
             Some(Fleet { attempt, under_way: attempt.outcome.is_none() && incident.closed.is_none() })
         })
@@ -465,7 +483,7 @@ impl History {
     /// With its incident an attempt is over, whatever is on record of it: its budget runs out like any other's.
     fn end_acted(&mut self, incident: &Incident, at: Timestamp) {
         for acted in self.acted.iter_mut().filter(|a| a.ended_at.is_none()) {
-            if incident.attempts.iter().any(|attempt| attempt.attempt_id == acted.attempt_id) {
+            if incident.attempt(&acted.attempt_id).is_some() {
                 acted.ended_at = Some(at);
             }
         }
@@ -516,7 +534,7 @@ impl History {
         };
         if let Some(incident) = self.open_by_id(incident_id) {
             // The same record twice is one attempt.
-            if incident.attempts.iter().any(|a| a.attempt_id == attempt.attempt_id) {
+            if incident.attempt(attempt_id).is_some() {
                 return;
             }
             // Used once, whatever comes of it.

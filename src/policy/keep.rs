@@ -454,7 +454,7 @@ impl Keeper<'_> {
             Decision::Climb(rung)
                 if self.incident.exhausted_at.is_none()
                     && self.policy.mode_of(&self.incident.mcp_server) == Mode::Act
-                    && gate.closed(self.incident, self.seen, rung, &|| gate.storm()).is_some() =>
+                    && gate.closed(self.incident, self.seen, rung, || gate.storm().hold(self.incident, rung)).is_some() =>
             {
                 vec![Body::Exhausted { incident_id: id.clone() }]
             }

@@ -352,7 +352,7 @@ impl<'a> Climber<'a> {
             return self.rung(incident, server, &seen, request.restart_class, Because::Asked(request));
         }
         match decide(self.policy, incident, &seen) {
-            Decision::Climb(rung) => match gate.closed(incident, &seen, rung, &|| self.storm.clone()) {
+            Decision::Climb(rung) => match gate.closed(incident, &seen, rung, || self.storm.hold(incident, rung)) {
                 Some(braked) if incident.exhausted_at.is_some() => {
                     let standing = self.exhausted(incident, server, &seen, &braked.why);
                     let hold = standing.hold.or((standing.phase == Phase::Exhausted).then_some(braked.hold));

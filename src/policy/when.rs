@@ -14,6 +14,13 @@ pub fn before(at: Timestamp, wait: SignedDuration) -> Timestamp {
     at.checked_sub(wait).unwrap_or(if wait.is_negative() { Timestamp::MAX } else { Timestamp::MIN })
 }
 
+/// `pause`, doubled so many times, but at most `max`.
+#[must_use]
+pub fn doubled(pause: SignedDuration, times: usize, max: SignedDuration) -> SignedDuration {
+    let factor = 1_i32 << times.min(16);
+    pause.checked_mul(factor).unwrap_or(SignedDuration::MAX).min(max)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -28,5 +35,12 @@ mod tests {
         assert_eq!(after(Timestamp::UNIX_EPOCH, SignedDuration::MAX), Timestamp::MAX);
         assert_eq!(before(Timestamp::UNIX_EPOCH, SignedDuration::MIN), Timestamp::MAX);
         assert_eq!(before(after(Timestamp::UNIX_EPOCH, hour), hour), Timestamp::UNIX_EPOCH);
+    }
+
+    #[test]
+    fn a_pause_doubles_up_to_its_bound() {
+        let minute = SignedDuration::from_mins(1);
+        assert_eq!([0, 1, 3].map(|n| doubled(minute, n, 5 * minute)), [1, 2, 5].map(|n| n * minute));
+        assert_eq!(doubled(SignedDuration::MAX, usize::MAX, SignedDuration::MAX), SignedDuration::MAX);
     }
 }

@@ -6,14 +6,13 @@ import json
 import os
 import pathlib
 import platform
+import re
 import shutil
 import signal
 import statistics
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -71,6 +70,36 @@ class Bench(Stage):
             user_start(ask, server)
         return ask, directory / "hangar.log"
 
+    def monitoring(self, name, hangar, interval, rules=(), route=None, receivers=({"name": "none"},)):
+        """Debian's Prometheus on `hangar`, and an Alertmanager that it knows; both with their addresses."""
+        d, ports = self.dir / name, [free_port(), free_port()]
+        at = [f"127.0.0.1:{port}" for port in ports]
+        (d / "rules.yml").write_text(json.dumps({"groups": [{"name": "dead", "rules": list(rules)}]}))
+        (d / "prometheus.yml").write_text(json.dumps({
+            "global": {"scrape_interval": interval, "evaluation_interval": interval}, "rule_files": [str(d / "rules.yml")],
+            "scrape_configs": [{"job_name": "hangar", "static_configs": [{"targets": [hangar.base[7:]]}]}],
+            "alerting": {"alertmanagers": [{"static_configs": [{"targets": [at[1]]}]}]}}))
+        (d / "alertmanager.yml").write_text(json.dumps({"route": route or {"receiver": "none"}, "receivers": list(receivers)}))
+        prometheus = self.spawn(["prometheus", "--config.file", str(d / "prometheus.yml"), "--storage.tsdb.path", str(d / "tsdb"),
+                                 "--web.listen-address", at[0]], f"{name}/prometheus.log")
+        alertmanager = self.spawn(["prometheus-alertmanager", "--config.file", str(d / "alertmanager.yml"), "--storage.path", str(d / "am"),
+                                   "--web.listen-address", at[1], "--cluster.listen-address="], f"{name}/alertmanager.log")
+        return (prometheus, f"http://{at[0]}"), (alertmanager, f"http://{at[1]}")
+
+    def webhook(self, name, command, port):
+        """adnanh/webhook, which runs `command` for each delivery."""
+        hooks = self.dir / name / "hooks.json"
+        hooks.write_text(json.dumps([{"id": "start", "execute-command": command}]))
+        return self.spawn(["webhook", "-hooks", str(hooks), "-ip", "127.0.0.1", "-port", str(port)], f"{name}/webhook.log")
+
+    def die(self, log, stub, id):
+        """A death, told by the log; gives the moment."""
+        stub.kill(id)
+        begun = time.monotonic()
+        with log.open("a") as out:
+            out.write(DEAD_LINE % (id, datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")))
+        return begun
+
     def stop(self, process):
         process.terminate()
         process.wait(15)
@@ -103,7 +132,7 @@ def quantile(values, q):
 
 
 def memory(process, what="VmRSS"):
-    """MB, as procfs counts: a thousand KiB."""
+    """MiB."""
     text = pathlib.Path(f"/proc/{process.pid}/status").read_text()
     return int(next(line for line in text.splitlines() if line.startswith(what)).split()[1]) / 1024
 
@@ -115,12 +144,6 @@ def on_cpu(process):
         seconds += int((task / "schedstat").read_text().split()[0]) / 1e9
         waits += int(next(l for l in (task / "status").read_text().splitlines() if l.startswith("voluntary")).split()[1])
     return seconds, waits
-
-
-def post(base, path, body):
-    request = urllib.request.Request(base + path, data=json.dumps(body).encode(), method="POST", headers={"content-type": "application/json"})
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        return answer.status
 
 
 # --- recovery ---------------------------------------------------------------
@@ -158,27 +181,14 @@ def recovery(bench):
 def peers_of_recovery(bench):
     """Hangar alone; and Prometheus, Alertmanager and a script behind adnanh/webhook, as their documentation sets them up."""
     hangar, _ = bench.hangar_with("peers", ["alone", "script"])
-    names = {name: free_port() for name in ("prometheus", "alertmanager", "webhook")}
-    at = lambda name: f"127.0.0.1:{names[name]}"
-    d = bench.dir / "peers"
-    rule = {"alert": "MCPHangarProviderDead", "expr": 'mcp_hangar_mcp_server_state{mcp_server="script"} == 4', "for": "1m"}
-    scrape = {"job_name": "hangar", "static_configs": [{"targets": [hangar.base[7:]]}]}
-    (d / "rules.yml").write_text(json.dumps({"groups": [{"name": "dead", "rules": [rule]}]}))
-    (d / "prometheus.yml").write_text(json.dumps({
-        "global": {"scrape_interval": "15s", "evaluation_interval": "15s"}, "rule_files": [str(d / "rules.yml")],
-        "scrape_configs": [scrape], "alerting": {"alertmanagers": [{"static_configs": [{"targets": [at("alertmanager")]}]}]}}))
-    (d / "alertmanager.yml").write_text(json.dumps({
-        "route": {"receiver": "hook", "group_wait": "30s", "group_interval": "5m", "group_by": ["mcp_server"]},
-        "receivers": [{"name": "hook", "webhook_configs": [{"url": f"http://{at('webhook')}/hooks/start"}]}]}))
-    script = d / "start.sh"
+    port, script = free_port(), bench.dir / "peers" / "start.sh"
     script.write_text(f"#!/bin/sh\nexec curl -fsS -X POST {hangar.base}/api/mcp_servers/script/start\n")
     script.chmod(0o755)
-    (d / "hooks.json").write_text(json.dumps([{"id": "start", "execute-command": str(script)}]))
-    bench.spawn(["prometheus", "--config.file", str(d / "prometheus.yml"), "--storage.tsdb.path", str(d / "tsdb"),
-                 "--web.listen-address", at("prometheus")], "peers/prometheus.log")
-    bench.spawn(["prometheus-alertmanager", "--config.file", str(d / "alertmanager.yml"), "--storage.path", str(d / "am"),
-                 "--web.listen-address", at("alertmanager"), "--cluster.listen-address="], "peers/alertmanager.log")
-    bench.spawn(["webhook", "-hooks", str(d / "hooks.json"), "-ip", "127.0.0.1", "-port", str(names["webhook"])], "peers/webhook.log")
+    rule = {"alert": "MCPHangarProviderDead", "expr": 'mcp_hangar_mcp_server_state{mcp_server="script"} == 4', "for": "1m"}
+    (prometheus, _), (alertmanager, _) = bench.monitoring(
+        "peers", hangar, "15s", [rule], {"receiver": "hook", "group_wait": "30s", "group_interval": "5m", "group_by": ["mcp_server"]},
+        [{"name": "hook", "webhook_configs": [{"url": f"http://127.0.0.1:{port}/hooks/start"}]}])
+    webhook = bench.webhook("peers", str(script), port)
     time.sleep(20)
     before = {s: len(bench.starts(s)) for s in ("alone", "script")}
     begun = time.monotonic()
@@ -191,7 +201,7 @@ def peers_of_recovery(bench):
         if took is None and len(bench.starts("script")) > before["script"] and hangar.json("/api/mcp_servers/script")["alive"]:
             took = time.monotonic() - begun
         time.sleep(0.1)
-    for process in bench.processes[-3:]:
+    for process in (webhook, alertmanager, prometheus):
         bench.stop(process)
     alone = "back" if len(bench.starts("alone")) > before["alone"] else "never back"
     return (f"Hangar alone: noticed after {noticed or 420:.0f} s, {alone}; Prometheus, Alertmanager and a script: "
@@ -207,12 +217,8 @@ def log_to_start(bench):
     took, asked = [], len(stub.asked)
     for run in range(bench.args.deaths):
         id = stub.ids[run % len(stub.ids)]
-        stub.kill(id)
-        stamp = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         known = len(stub.started.get(id, []))
-        begun = time.monotonic()
-        with log.open("a") as out:
-            out.write(DEAD_LINE % (id, stamp))
+        begun = bench.die(log, stub, id)
         while len(stub.started.get(id, [])) == known and time.monotonic() - begun < 5:
             time.sleep(0.001)
         starts = stub.started.get(id, [])
@@ -238,21 +244,11 @@ def idle(bench):
     """Ten real servers with every source on; what an idle daemon needs, and what it asks."""
     servers = [f"i{n}" for n in range(10)]
     hangar, log = bench.hangar_with("idle", servers)
-    d = bench.dir / "idle"
-    ports = {name: free_port() for name in ("prometheus", "alertmanager")}
-    scrape = {"job_name": "hangar", "static_configs": [{"targets": [hangar.base[7:]]}]}
-    (d / "prometheus.yml").write_text(json.dumps({"global": {"scrape_interval": "5s"}, "scrape_configs": [scrape]}))
-    (d / "alertmanager.yml").write_text(json.dumps({"route": {"receiver": "none"}, "receivers": [{"name": "none"}]}))
-    bench.spawn(["prometheus", "--config.file", str(d / "prometheus.yml"), "--storage.tsdb.path", str(d / "tsdb"),
-                 "--web.listen-address", f"127.0.0.1:{ports['prometheus']}"], "idle/prometheus.log")
-    prometheus = bench.processes[-1]
-    bench.spawn(["prometheus-alertmanager", "--config.file", str(d / "alertmanager.yml"), "--storage.path", str(d / "am"),
-                 "--web.listen-address", f"127.0.0.1:{ports['alertmanager']}", "--cluster.listen-address="], "idle/alertmanager.log")
-    alertmanager = bench.processes[-1]
+    (prometheus, prometheus_url), (alertmanager, alertmanager_url) = bench.monitoring("idle", hangar, "5s")
     time.sleep(8)
     medic, process = bench.medic_on(
         "idle-medic", hangar.base, {"log_file": str(log), "events": "on"},
-        prometheus={"url": f"http://127.0.0.1:{ports['prometheus']}"}, alertmanager={"url": f"http://127.0.0.1:{ports['alertmanager']}"})
+        prometheus={"url": prometheus_url}, alertmanager={"url": alertmanager_url})
     time.sleep(bench.args.idle)
     rss = memory(process)
     beside = [f"Prometheus {memory(prometheus):.1f}", f"Alertmanager {memory(alertmanager):.1f}", *idle_peers(bench)]
@@ -264,7 +260,6 @@ def idle(bench):
 def idle_peers(bench):
     d = bench.dir / "peers-idle"
     d.mkdir(exist_ok=True)
-    (d / "hooks.json").write_text(json.dumps([{"id": "start", "execute-command": "/bin/true"}]))
     (d / "monitrc").write_text(f"set daemon 5\nset httpd port {free_port()} and use address 127.0.0.1 allow 127.0.0.1\n"
                                f"set idfile {d}/id\nset statefile {d}/state\nset pidfile {d}/pid\n")
     (d / "monitrc").chmod(0o600)
@@ -272,10 +267,10 @@ def idle_peers(bench):
     for name, command in (
         ("axum stub", [bench.args.work, "stub", str(d / "port")]),
         ("monit", ["monit", "-I", "-c", str(d / "monitrc")]),
-        ("adnanh/webhook", ["webhook", "-hooks", str(d / "hooks.json"), "-ip", "127.0.0.1", "-port", str(free_port())]),
+        ("adnanh/webhook", None),
         ("node_exporter", ["prometheus-node-exporter", f"--web.listen-address=127.0.0.1:{free_port()}"]),
     ):
-        process = bench.spawn(command, f"peers-idle/{name.replace('/', '-')}.log")
+        process = bench.spawn(command, f"peers-idle/{name}.log") if command else bench.webhook("peers-idle", "/bin/true", free_port())
         time.sleep(3)
         told.append(f"{name} {memory(process):.1f}")
         bench.stop(process)
@@ -290,8 +285,8 @@ def quiet(bench):
     asked, (cpu, waits), begun = len(stub.asked), on_cpu(process), time.monotonic()
     time.sleep(bench.args.idle)
     took = time.monotonic() - begun
-    (cpu, waits), before = (lambda now: (now[0] - cpu, now[1] - waits))(on_cpu(process)), stub.asked[asked:]
-    reads = sum("/api/" in line for _, line in before)
+    cpu, waits = (now - before for now, before in zip(on_cpu(process), (cpu, waits)))
+    reads = sum("/api/" in line for _, line in stub.asked[asked:])
     bench.stop(process)
     stub.close()
     share = cpu / took
@@ -381,10 +376,7 @@ def deliveries(bench):
             for n in range(4 if name == "medic" else 0):
                 time.sleep(1.2)
                 id = stub.ids[4 * round + n]
-                stub.kill(id)
-                begun = time.monotonic()
-                with log.open("a") as out:
-                    out.write(DEAD_LINE % (id, datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")))
+                begun = bench.die(log, stub, id)
                 while id not in stub.started and time.monotonic() - begun < 5:
                     time.sleep(0.002)
                 undisturbed.append(stub.started[id][0] - begun if id in stub.started else 5.0)
@@ -409,7 +401,6 @@ EVENTS = ("mcp_server_dead|mcp_server_started|mcp_server_start_failed|mcp_server
 
 
 def classify(bench):
-    import re
     telling = re.compile(EVENTS)
     for form, name in (("json", "hangar.json.log"), ("console", "hangar.console.log"), ("cri", "hangar.json.log")):
         lines = [l for f in sorted(CORPUS.glob(f"*/{name}")) for l in f.read_text(errors="replace").splitlines() if l]
@@ -484,7 +475,7 @@ def main():
                 row(bench)
     finally:
         bench.end()
-    print(f"{platform.node() and ''}{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}, {datetime.date.today()}\n")
+    print(f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}, {datetime.date.today()}\n")
     columns = ("what", "reach", "measured", "holds", "beside it, same run")
     print("| " + " | ".join(columns) + " |\n|" + "---|" * len(columns))
     for row in bench.rows:

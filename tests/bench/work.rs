@@ -20,9 +20,8 @@ use hangar_medic::hangar::AuthState;
 use hangar_medic::observe::board::Board;
 use hangar_medic::observe::log::{InputFormat, Reader, Splitter};
 use hangar_medic::observe::metrics_text::Collector;
-use hangar_medic::policy::Auth;
 use hangar_medic::policy::{
-    Body, DeadBlock, HangarReading, History, Policy, Reason, Record, RestReading, ServerReading, Snapshot, State, Step, plan,
+    Auth, Body, DeadBlock, HangarReading, History, Policy, Reason, Record, RestReading, ServerReading, Snapshot, State, Step, plan,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;

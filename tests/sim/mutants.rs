@@ -95,19 +95,7 @@ impl Mutant {
             }
             Self::NotObserving => policy.mode = Mode::Act,
             Self::GivesUp => policy.exhausted_retry = SignedDuration::ZERO,
-            Self::ForgetsIntent
-            | Self::SendsTwice
-            | Self::NoBackoff
-            | Self::BlindToBlocks
-            | Self::BlindToStops
-            | Self::Credulous
-            | Self::SeesDeath
-            | Self::ForgetsPauses
-            | Self::ForgetsHolds
-            | Self::KeepsNoWindows
-            | Self::KeepsItsConfig
-            | Self::ApprovesForEver
-            | Self::BlindToTheLock => {}
+            _ => {}
         }
         policy
     }
@@ -154,21 +142,7 @@ impl Mutant {
                 },
                 &mut body,
             ),
-            Self::ForgetsIntent
-            | Self::SendsTwice
-            | Self::Spends
-            | Self::Storms
-            | Self::Rushes
-            | Self::Impatient
-            | Self::BlindToStops
-            | Self::NotObserving
-            | Self::GivesUp
-            | Self::ForgetsPauses
-            | Self::ForgetsHolds
-            | Self::KeepsNoWindows
-            | Self::KeepsItsConfig
-            | Self::ApprovesForEver
-            | Self::BlindToTheLock => {}
+            _ => {}
         }
         body
     }

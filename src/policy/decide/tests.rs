@@ -1,5 +1,7 @@
 use std::collections::BTreeMap;
 
+use jiff::SignedDuration;
+
 use super::*;
 use crate::policy::{Body, History, Receipt, Record, Symptom};
 

@@ -123,7 +123,7 @@ fn a_given_up_server_that_stays_broken_is_left_alone_and_brought_back_when_mende
     w.wait("the ladder is exhausted; until then the gauge stays at 4", 60, |w| {
         // A failing start makes Hangar itself pass through 3 for an instant; a stop of ours would leave 0.
         let gauge = w.hangar.gauge("api");
-        w.must("the gauge never leaves 4 by our hand", gauge == Some(4.0) || gauge == Some(3.0));
+        w.must(&format!("the gauge never leaves 4 by our hand: {gauge:?}"), gauge == Some(4.0) || gauge == Some(3.0));
         w.medic.incident("api")["phase"] == "exhausted"
     });
     let climb =
